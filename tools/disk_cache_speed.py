@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from paddock.disk_cache import DiskCache, DiskIndex, Entry, StateKey, entries_for
+from paddock.disk_cache import DirectoryChanges, DiskCache, DiskIndex, Entry, StateKey, entries_for
 from paddock.types import StateOrigin
 
 KEY = StateKey(StateOrigin("engine", "model", "f16", "f16", True, ""))
@@ -70,8 +70,13 @@ def measure_index(folder: str) -> None:
             cache.write(entry, [state], len(state), time.time())
     print(f"write {FILES} spans of 4 KiB: {(time.perf_counter() - begun) / FILES * 1e6:.0f} us each")
     begun = time.perf_counter()
-    found = list(cache.entries())
+    changes = DirectoryChanges(cache)
+    found = changes.look().found
     print(f"list {len(found)} headers: {(time.perf_counter() - begun) * 1e3:.0f} ms")
+    for what in ("after changes in all folders", "without changes"):
+        begun = time.perf_counter()
+        changes.look()
+        print(f"look again, {what}: {(time.perf_counter() - begun) * 1e3:.1f} ms")
     begun = time.perf_counter()
     cache.clean()
     print(f"count {len(found)} files: {(time.perf_counter() - begun) * 1e3:.0f} ms")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from paddock.disk_cache import DiskCache, Entry, StateKey, entries_for
+from paddock.disk_cache import DirectoryChanges, DiskCache, Entry, StateKey, entries_for
 from paddock.disk_cache.account import locked
 from paddock.types import StateOrigin
 
@@ -38,6 +38,9 @@ class Cache(DiskCache):
             assert found is not None
             written.append(found)
         return written
+
+    def all_entries(self) -> list[Entry]:
+        return DirectoryChanges(self).look().found
 
     def has(self, entry: Entry) -> bool:
         """Whether the span is there. If it is, its state must be the right one."""

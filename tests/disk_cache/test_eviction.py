@@ -125,7 +125,7 @@ class TestTemporaryFiles:
         cache = Cache(tmp_path)
         entry, path = self._place(cache)
         path.write_bytes(bytes(50))
-        assert list(cache.entries()) == [entry] and cache.usage().bytes == entry.size + 300
+        assert cache.all_entries() == [entry] and cache.usage().bytes == entry.size + 300
         cache.clean()
         assert not path.exists() and accounted(tmp_path) == entry.size
 

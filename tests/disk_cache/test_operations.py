@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from paddock.disk_cache import DiskIndex, Entry, entries_for
+from paddock.disk_cache import DirectoryChanges, DiskIndex, Entry, entries_for
 from tests.disk_cache.spans import KEY, OTHER_KEY, Cache, accounted, on_disk, state_of
 from tests.tiers import examples
 
@@ -43,6 +43,12 @@ class Operations(RuleBasedStateMachine):
         self.with_damage = with_damage
         self.caches = [self._open(0), self._open(1), self._open(2)]
         self.indexes = [DiskIndex(cache.key) for cache in self.caches]
+        self.changes = [DirectoryChanges(cache) for cache in self.caches]
+        self.unseen: list[set[str]] = [set(), set(), set()]
+        """What a process wrote itself since its last look. If another one removes it before, it is found missing when
+        it is read.
+        """
+        self.moment = 0
 
     def _open(self, who: int) -> Cache:
         return Cache(self.directory, LIMIT, KEY if who < 2 else OTHER_KEY, "model" if who < 2 else "other")
@@ -76,6 +82,7 @@ class Operations(RuleBasedStateMachine):
         assert written.entry is not None, "it is smaller than the bound"
         self.indexes[who].remove_named(written.evicted)
         self.indexes[who].add(written.entry)
+        self.unseen[who].add(entry.name)
         self.known[entry.name] = (who, written.entry)
         for span in before:
             if span.name in self.used:
@@ -128,13 +135,41 @@ class Operations(RuleBasedStateMachine):
     def restart(self, who: int) -> None:
         self.caches[who] = self._open(who)
         self.caches[who].clean()
-        self.indexes[who] = DiskIndex(self.caches[who].key, self.caches[who].entries())
+        self.changes[who] = DirectoryChanges(self.caches[who])
+        self.indexes[who] = DiskIndex(self.caches[who].key, self.changes[who].look().found)
+        self.unseen[who].clear()
+        self._check_index(who)
+
+    @rule(who=_who, most=st.sampled_from([None, 1, 3]))
+    def look(self, who: int, most: int | None) -> None:
+        """A process finds what others wrote and removed, in as many looks as the headers need."""
+        while True:
+            self._set_times()
+            changed = self.changes[who].look(most)
+            assert most is None or len(changed.found) <= most
+            self.indexes[who].remove_named(changed.gone)
+            for entry in changed.found:
+                self.indexes[who].add(entry)
+            self.unseen[who] -= {entry.name for entry in changed.found}
+            if not changed:
+                break
+        self._check_index(who)
+
+    def _set_times(self) -> None:
+        """A test is faster than the clock of the file system: each look has a later time than all changes before."""
+        self.moment += 1
+        for folder in self.directory.glob("*/*/"):
+            if os.stat(folder).st_mtime > 1e6:  # it has changed
+                os.utime(folder, (self.moment, self.moment))
+
+    def _check_index(self, who: int) -> None:
         there = on_disk(self.directory)
-        assert all(entry.name in there for entry in self.indexes[who])
+        listed = {entry.name for entry in self.indexes[who]} - self.unseen[who]
+        assert listed <= there.keys()
         if not self.tampered:
             mine = {name for name, (owner, _) in self.known.items() if (owner < 2) == (who < 2)}
-            assert {entry.name for entry in self.indexes[who]} == there.keys() & mine
-            assert not self.caches[who].lines
+            assert listed == there.keys() & mine - self.unseen[who]
+            assert self.foreign or not self.caches[who].lines
         self.used = {name: used for name, used in self.used.items() if name in there}
 
     # ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────

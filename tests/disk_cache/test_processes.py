@@ -47,7 +47,7 @@ def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     kept = [entry for entry in written if entry is not None]
     assert 5 < len(kept) < 20 and written[: len(kept)] == kept
     assert len(cache.lines) == 1 and "No space left on device" in cache.lines[0]
-    assert all(cache.has(entry) for entry in kept) and set(cache.entries()) == set(kept)
+    assert all(cache.has(entry) for entry in kept) and set(cache.all_entries()) == set(kept)
     files = on_disk(small_disk / "cache")
     assert files == {entry.name: entry.size for entry in kept} and accounted(small_disk / "cache") == sum(
         files.values()

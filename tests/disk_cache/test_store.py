@@ -22,12 +22,12 @@ _several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 def test_a_written_span_is_found_and_read_by_another_process(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
-    assert list(cache.entries()) == [] and cache.usage().bytes == 0
+    assert cache.all_entries() == [] and cache.usage().bytes == 0
     cache.clean()
     assert not (tmp_path / "cache").exists(), "reading creates nothing"
     written = cache.put_all(chain())
     other = Cache(tmp_path / "cache")
-    assert sorted(other.entries(), key=lambda entry: entry.start) == written
+    assert sorted(other.all_entries(), key=lambda entry: entry.start) == written
     assert all(other.has(entry) for entry in written)
     assert (other.usage().files, other.usage().bytes) == (3, sum(on_disk(tmp_path / "cache").values()))
     assert not cache.lines + other.lines
@@ -67,7 +67,7 @@ def test_files_and_folders_of_another_user_are_not_used(tmp_path: Path, monkeypa
     cache = Cache(tmp_path)
     (entry,) = cache.put_all(chain(tokens=10))
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    assert not cache.has(entry) and cache.put(chain("other")[0]) is None and list(cache.entries()) == []
+    assert not cache.has(entry) and cache.put(chain("other")[0]) is None and cache.all_entries() == []
     assert any("belongs to another user" in line for line in cache.lines)
     assert cache.path(entry).exists()
 
@@ -76,7 +76,7 @@ def test_tenants_and_models_do_not_share(tmp_path: Path) -> None:
     one, other = Cache(tmp_path), Cache(tmp_path, key=OTHER_KEY)
     mine = one.put_all(chain("a"))
     assert not any(one.has(entry) for entry in chain("b"))
-    assert list(other.entries()) == [] and not any(other.has(entry) for entry in chain("a", key=OTHER_KEY))
+    assert other.all_entries() == [] and not any(other.has(entry) for entry in chain("a", key=OTHER_KEY))
     # Not even if the file is copied: its header says whose it is.
     theirs = one.put_all(chain("b"))
     one.path(theirs[0]).write_bytes(one.path(mine[0]).read_bytes())
@@ -108,8 +108,8 @@ def test_spans_of_other_adapters_are_left_alone(tmp_path: Path) -> None:
     before = StateKey(msgspec.structs.replace(ORIGIN, adapters=("before",)))
     written = Cache(tmp_path, key=before).put_all(chain(namespace, key=before))
     cache = Cache(tmp_path)
-    assert list(cache.entries()) == [] and not cache.lines
-    assert len(list(Cache(tmp_path, key=before).entries())) == len(written)
+    assert cache.all_entries() == [] and not cache.lines
+    assert len(Cache(tmp_path, key=before).all_entries()) == len(written)
 
 
 # ── files that are not as they were written ──────────────────────────────────────────────────────────────────────────
@@ -136,7 +136,7 @@ def test_damage_is_found_at_any_offset(tmp_path: Path, data: st.DataObject) -> N
         )
     )
     path.write_bytes(damaged)
-    listed = list(cache.entries())
+    listed = cache.all_entries()
     assert listed in ([], [entry])
     usable = cache.has(entry)
     assert usable <= (listed == [entry])
@@ -155,7 +155,7 @@ def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
     data = bytearray(cache.path(entry).read_bytes())
     data[8:12] = (2).to_bytes(4, "little")
     cache.path(entry).write_bytes(data)
-    assert list(cache.entries()) == [] and not cache.has(entry) and cache.path(entry).exists()
+    assert cache.all_entries() == [] and not cache.has(entry) and cache.path(entry).exists()
     assert "format version 2, and this server reads version 1" in cache.lines[0]
 
 
@@ -176,7 +176,7 @@ def test_what_is_not_a_span_is_neither_read_nor_changed(tmp_path: Path, kind: st
     else:
         path.mkdir()
     before = os.lstat(path)
-    assert list(cache.entries()) == [] and not cache.has(entry)
+    assert cache.all_entries() == [] and not cache.has(entry)
     cache.touch([entry], 5.0)
     assert cache.put(entry) is None
     cache.remove([entry])
@@ -190,7 +190,7 @@ def test_a_foreign_file_is_not_read_or_removed(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     (entry,) = cache.put_all(chain(tokens=10))
     cache.path(entry).write_text("some notes")
-    assert list(cache.entries()) == [] and not cache.has(entry)
+    assert cache.all_entries() == [] and not cache.has(entry)
     assert cache.path(entry).read_text() == "some notes"
     assert len(cache.lines) == 2 and all("is not a span of the cache" in line for line in cache.lines)
 
@@ -202,7 +202,7 @@ def test_folders_that_are_links_are_not_followed(tmp_path: Path, level: str) -> 
     folder = cache.path(entry).parent if level == "namespace" else cache.path(entry).parent.parent
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
-    assert list(cache.entries()) == [] and not cache.has(entry) and cache.usage().files == 0
+    assert cache.all_entries() == [] and not cache.has(entry) and cache.usage().files == 0
     assert cache.put(chain("")[1]) is None and not cache.may_write(1000.0)
     assert len(list((tmp_path / "elsewhere").rglob("*.kv"))) == 1
 
@@ -250,7 +250,7 @@ def test_a_disk_that_refuses_stops_writing_and_not_reading(
     assert paused.entry is None and paused.is_refused
     tried = cache.write(rest[0], [bytes(100)], 100, 1000.0 + RETRY_AFTER)
     assert tried.entry is None and tried.is_refused and tries > seen, "it is tried again"
-    assert cache.has(written) and list(cache.entries()) == [written]
+    assert cache.has(written) and cache.all_entries() == [written]
     assert on_disk(tmp_path) == {written.name: written.size} and accounted(tmp_path) == written.size
     assert len(cache.lines) == 1 and os.strerror(getattr(errno, error)) in cache.lines[0]
     monkeypatch.setattr(os, "pwrite", real)
@@ -300,7 +300,7 @@ def test_an_unreadable_disk_is_not_an_error(tmp_path: Path, monkeypatch: pytest.
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "pread", pread)
-        assert not cache.has(entry) and list(cache.entries()) == []
+        assert not cache.has(entry) and cache.all_entries() == []
     assert cache.lines and all("Input/output error" in line for line in cache.lines)
     assert cache.has(entry), "it is kept: another read may succeed"
 
@@ -335,7 +335,7 @@ def test_a_directory_that_vanishes_is_created_again(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "cache")
     written = cache.put_all(chain())
     (tmp_path / "cache").rename(tmp_path / "elsewhere")
-    assert not cache.has(written[0]) and cache.touch(written, 2000.0) == written and list(cache.entries()) == []
+    assert not cache.has(written[0]) and cache.touch(written, 2000.0) == written and cache.all_entries() == []
     cache.remove(written)
     assert cache.put(written[0]) == written[0] and cache.has(written[0]) and not cache.lines
 

@@ -49,7 +49,7 @@ def _check(directory: Path) -> int:
     """Every span is readable and right, nothing else is left, and the account is exact."""
     cache = Cache(directory, LIMIT)
     cache.clean()
-    entries = list(cache.entries())
+    entries = cache.all_entries()
     for entry in entries:
         assert cache.has(entry), entry.name
     files = on_disk(directory)
@@ -102,7 +102,7 @@ def _work(directory: Path, chance: random.Random, rounds: int) -> None:
             _write_chain(cache, chance)
             total = accounted(directory)
             assert total is not None and total <= LIMIT
-            known = list(cache.entries())
+            known = cache.all_entries()
             chosen = chance.choices(known, k=3) if known else []
             for entry in chosen:
                 cache.has(entry)

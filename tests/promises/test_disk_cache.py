@@ -39,6 +39,11 @@ def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/*/*.kv"))
 
 
+def _total(server: Server, metric: str, label: str = "") -> float:
+    lines = server.client.get("/metrics").text.splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith(f"{metric}{{") and label in line)
+
+
 def _wait_for_files(folder: Path) -> None:
     wait_for(lambda: _files(folder), 60, "prefixes on disk")
 
@@ -81,6 +86,17 @@ def test_prefixes_survive_a_killed_worker(tiny_models: dict[str, Path], tmp_path
     assert cached >= _LEAST_CACHED
 
 
+def test_two_servers_find_what_the_other_wrote(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:
+    with _server(tiny_models["llama"], tmp_path) as one, _server(tiny_models["llama"], tmp_path) as other:
+        assert _ask(other, "Load it")[1] == 0  # too short for a file
+        assert _ask(one, _PROMPT) == (expected, 0)
+        _wait_for_files(tmp_path)
+        wait_for(lambda: _total(other, "paddock_disk_cache_files") == len(_files(tmp_path)), 60, "files of the other")
+        answer, cached = _ask(other, _PROMPT)
+    assert answer == expected
+    assert cached >= _LEAST_CACHED
+
+
 def test_tenants_do_not_share(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     keys = {name: {"key": f"key-of-{name}", "tenant": name} for name in ("one", "two")}
     file = tmp_path / "paddock.json"
@@ -97,8 +113,7 @@ def test_after_a_clear_memory_index_and_files_agree(
     tiny_models: dict[str, Path], tmp_path: Path, expected: str
 ) -> None:
     def total(metric: str, label: str = "") -> float:
-        lines = server.client.get("/metrics").text.splitlines()
-        return sum(float(line.split()[1]) for line in lines if line.startswith(f"{metric}{{") and label in line)
+        return _total(server, metric, label)
 
     def is_empty() -> bool:
         return total("paddock_disk_cache_files") == total("paddock_disk_cache_bytes") == 0

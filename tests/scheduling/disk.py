@@ -111,6 +111,11 @@ class DiskHarness(Harness):
         for entry in self.tier.take_superseded():
             self.files.pop(replace(entry, size=0), None)
 
+    def look(self, found: Iterable[Entry] = (), gone: Iterable[Entry] = ()) -> None:
+        """These files were found and missed in the directory."""
+        entries = [replace(entry, size=_size(self.files[entry])) for entry in found]
+        self.tier.changed(entries, [entry.name for entry in gone])
+
     def clear(self, tenant: str | None = None) -> None:
         self.scheduler.cache.clear(tenant)
         for entry in self.tier.clear(tenant):

@@ -1,5 +1,6 @@
 """Spans of keys and values in files: their addresses, their index, and the directory that processes share."""
 
+from paddock.disk_cache.changes import Changed, DirectoryChanges
 from paddock.disk_cache.entry import Entry, entries_for
 from paddock.disk_cache.index import DiskIndex
 from paddock.disk_cache.keys import StateKey

@@ -99,11 +99,33 @@ def create_temporary(place: int, size: int) -> tuple[int, str]:
     return os.open(name, _OPEN_NEW, 0o600, dir_fd=place), name
 
 
-def files(root: str, *, key: str | None = None) -> Iterator[Found]:
-    """All spans and temporary files, or those of one state key. What cannot be listed is left out."""
-    for key_name in _names(root, []) if key is None else [key]:
-        for namespace in _names(root, [key_name]):
-            yield from _files_of(root, key_name, namespace)
+def files(root: str) -> Iterator[Found]:
+    """All spans and temporary files. What cannot be listed is left out."""
+    for key in _names(root, []):
+        for namespace in _names(root, [key]):
+            yield from _files_of(root, key, namespace)
+
+
+def namespaces(root: str, key: str) -> dict[str, int]:
+    """The folders of a state key's namespaces, and when a name in each was last added or removed, in ns."""
+    try:
+        with folder(root, key) as place, os.scandir(place) as found:
+            return {
+                item.name: item.stat(follow_symlinks=False).st_mtime_ns
+                for item in found
+                if _FOLDER_NAME.fullmatch(item.name) and item.is_dir(follow_symlinks=False)
+            }
+    except OSError:
+        return {}
+
+
+def span_names(root: str, key: str, namespace: str) -> list[str]:
+    """The names of all spans of a namespace. Nothing else is known of these files."""
+    try:
+        with folder(root, key, namespace) as place:
+            return [name for name in os.listdir(place) if FILE_NAME.fullmatch(name)]
+    except OSError:
+        return []  # it was removed, or is not ours
 
 
 def keys(root: str) -> list[str]:

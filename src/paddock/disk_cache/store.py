@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -68,26 +68,19 @@ class DiskCache:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def entries(self) -> Iterator[Entry]:
-        """All spans of this state key, by their headers. A file that cannot be used is skipped with a log line, and
-        removed if it is damaged.
+    def entries(self, folder: str, names: Iterable[str]) -> list[Entry]:
+        """The spans with these names in the folder of a namespace, by their headers. A file that cannot be used is
+        skipped with a log line, and removed if it is damaged.
         """
-        found = folders.files(self.directory, key=self.key.folder)
-        for namespace, group in groupby(found, lambda file: file.namespace):
-            try:
-                with folders.folder(self.directory, self.key.folder, namespace) as place:
-                    read = [self._entry(file, place) for file in group if not file.temporary]
-            except OSError:
-                continue  # it was removed meanwhile
-            # The same namespace has another folder for each of its adapters and kinds of arithmetic.
-            folder_of: dict[str, str] = {}
-            for entry in read:
-                if entry is None:
-                    continue
-                if entry.namespace not in folder_of:
-                    folder_of[entry.namespace] = self.key.namespace_folder(entry.namespace)
-                if folder_of[entry.namespace] == namespace:
-                    yield entry
+        try:
+            with folders.folder(self.directory, self.key.folder, folder) as place:
+                read = [self._entry(Found(self.key.folder, folder, name, 0, 0), place) for name in names]
+        except OSError:
+            return []  # it was removed meanwhile
+        # The same namespace has another folder for each of its adapters and kinds of arithmetic.
+        found = [entry for entry in read if entry is not None]
+        owners = {name: self.key.namespace_folder(name) for name in {entry.namespace for entry in found}}
+        return [entry for entry in found if owners[entry.namespace] == folder]
 
     def _entry(self, file: Found, place: int) -> Entry | None:
         try:

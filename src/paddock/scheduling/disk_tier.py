@@ -147,6 +147,15 @@ class DiskTier:
         for tenant in self._cleared:
             self.clear(tenant)
 
+    def changed(self, found: Iterable[Entry], gone: Iterable[str]) -> None:
+        """Other processes wrote these files, and removed those with these names."""
+        assert self._index is not None, "they are listed first"
+        writing = {write.entry.name for write in self._writing}
+        self._index.remove_named(name for name in gone if name not in writing)
+        for entry in found:
+            if entry not in self._index:
+                self._index.add(entry)
+
     def clear(self, tenant: str | None) -> list[Entry]:
         """Forget the files of a tenant, or all. Returns those that must be removed. What is being read is not used, and
         what is being written is cancelled.

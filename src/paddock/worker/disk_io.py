@@ -1,7 +1,7 @@
 """Moves prefixes between host memory and files. `scheduling/disk_tier.py` decides which.
 
 The engine thread only lends spans of host memory and adopts what was read. One thread reads, so that a request does not
-wait for a write, and another one writes.
+wait for a write, another one writes, and a third one looks for files that other processes write.
 """
 
 from __future__ import annotations
@@ -10,14 +10,22 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
-from paddock.disk_cache import RETRY_AFTER, DiskCache, Entry, Written
+from paddock.disk_cache import RETRY_AFTER, Changed, DirectoryChanges, DiskCache, Entry, Written
 from paddock.engine import Engine
 from paddock.scheduling import DiskTier, Read, Scheduler, Write
 from paddock.types import Adopt, Operation, Save
 from paddock.worker.commands import Call
 from paddock.worker.logs import log_error, log_warning
+
+_LOOK_EVERY = 5.0
+"""Seconds between two looks at what other processes write."""
+_LOOK_SHARE = 50.0
+"""After a look that took long, there is none for so many times as long."""
+_LOOK_HEADERS = 1000
+"""The most headers of one look."""
 
 
 class DiskIO:
@@ -37,7 +45,7 @@ class DiskIO:
         """A read that begins when the engine has freed the memory for it."""
         self._retry: threading.Timer | None = None
         self._paid = True
-        self._reader.submit(self._list)
+        threading.Thread(target=self._watch, name="disk watcher", daemon=True).start()
 
     def before(self, operations: Sequence[Operation]) -> None:
         """Save what these operations of the engine drop, if it has no file and the writer has room."""
@@ -123,14 +131,27 @@ class DiskIO:
 
     # ── on the threads ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _list(self) -> None:
-        entries: list[Entry] = []
+    def _watch(self) -> None:
+        """List the files, and then what other processes change, until this one ends."""
+        changes, listed = DirectoryChanges(self._cache), Changed()
         try:
             self._cache.clean()
-            entries = list(self._cache.entries())
+            listed = changes.look()
         except Exception:
             log_error("the prefixes on disk cannot be listed")
-        self._tell(Call(lambda: self._tier.listed(entries)))
+        self._tell(Call(lambda: self._tier.listed(listed.found)))
+        took = 0.0
+        while True:
+            time.sleep(max(_LOOK_EVERY, _LOOK_SHARE * took))
+            begun = time.perf_counter()
+            try:
+                changed = changes.look(_LOOK_HEADERS)
+            except Exception:
+                log_error("prefixes that other processes write to disk are not found any more")
+                return
+            took = time.perf_counter() - begun
+            if changed:
+                self._tell(Call(partial(self._tier.changed, changed.found, changed.gone)))
 
     def _read(self, read: Read) -> None:
         begun = time.perf_counter()
