@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from paddock.engine.fake import FakeEngine
 from paddock.scheduling import Plan, Request, Scheduler
 from paddock.scheduling.checkpoint_cache import CheckpointCache
-from paddock.types import Adapters, SamplingParams, SlotPrefix, TokenLogprobs
+from paddock.types import Adapters, Operation, SamplingParams, SlotPrefix, TokenLogprobs
 from tests.options import engine_options
 
 Texts = st.text(st.sampled_from("ab"), min_size=1, max_size=90)
@@ -93,6 +93,15 @@ class Harness:
         assert self.scheduler.is_idle
         self.scheduler.check_idle()
         assert set(self.engine.used_sequences()) == set(self.scheduler.cache.resident)
+
+    def run_until(self, id: int) -> list[Operation]:
+        """Until a request ends, with no time for copies after it. Returns the cache operations."""
+        operations: list[Operation] = []
+        while (id, 0) not in self.finished:
+            plan = self.step()
+            assert plan is not None, "the request runs"
+            operations += plan.operations
+        return operations
 
     def save(self, slot: int) -> tuple[SlotPrefix, bytes]:
         self.tidy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from paddock.engine.idle_cells import idle_cells
 from paddock.scheduling import Plan
 from paddock.types import Fork, Operation, Restore, Save
-from tests.scheduling.harness import Harness, answer_alone
+from tests.scheduling.harness import CUT, Harness, answer_alone
 
 _COPIES = (Fork, Restore)
 
@@ -55,6 +57,66 @@ def test_a_branch_of_a_long_conversation_gets_a_stream_of_its_own() -> None:
     again = harness.ask(3, "s" * 40 + "a" * 200, max_tokens=1)
     assert _operations(harness, _COPIES) == []
     assert (branch.cached, again.cached) == (41, 240)
+
+
+_Tails = st.lists(
+    st.tuples(st.sampled_from(["s" * 40, "s" * 90]), st.text(st.sampled_from("ab"), min_size=1, max_size=40)),
+    min_size=1,
+    max_size=7,
+)
+
+
+@given(_Tails, st.booleans(), st.integers(1, 4), st.sampled_from([False, CUT]), st.booleans())
+def test_no_prompt_is_cut_off_by_one_that_continues_its_stream(
+    prompts: list[tuple[str, str]], gpu: bool, parallel: int, memory: object, unified: bool
+) -> None:
+    """One after the other, with no time for copies in between: each is found again, but for a few tokens."""
+    options: dict[str, Any] = {"kv_unified": unified, "whole": memory, "n_gpu_layers": -1 if gpu else 0}
+    harness = Harness(parallel=parallel, cache_ram_bytes=8 << 20, n_ctx=1024, **options)
+    texts = [system + tail for system, tail in prompts]
+    for id, text in enumerate([*texts, *texts]):
+        request = harness.ask(id, text, max_tokens=2)
+        harness.run_until(id)
+        if id >= len(texts):
+            assert request.prompt_size - request.cached <= 17
+    harness.run()
+    for id, text in enumerate([*texts, *texts]):
+        assert harness.text(id) == answer_alone(text, 2)[0]
+
+
+def test_on_a_gpu_a_branch_is_forked_if_a_stream_is_free() -> None:
+    harness = Harness(kv_unified=False, parallel=2, n_gpu_layers=-1)
+    harness.ask(1, "s" * 60 + "a" * 30, max_tokens=1)
+    harness.run_until(1)
+    branch = harness.ask(2, "s" * 60 + "b" * 30, max_tokens=1)
+    operations = harness.run_until(2)
+    assert branch.cached == 61
+    assert [type(operation) for operation in operations if isinstance(operation, Fork | Save)] == [Fork]
+    third = harness.ask(3, "s" * 60 + "c" * 30, max_tokens=1)
+    operations = harness.run_until(3)
+    assert third.cached == 61
+    assert any(isinstance(operation, Save) for operation in operations), "no stream is free"
+
+
+def test_a_few_tokens_are_cut_off_without_a_copy() -> None:
+    harness = Harness(kv_unified=False, parallel=2)
+    harness.ask(1, "s" * 60 + "a" * 14, max_tokens=1)
+    harness.run_until(1)
+    again = harness.ask(2, "s" * 60 + "b", max_tokens=1)
+    assert not any(isinstance(operation, Fork | Save) for operation in harness.run_until(2))
+    assert again.cached == 61
+
+
+def test_a_copy_that_does_not_pay_is_not_made_before_a_cut() -> None:
+    harness = Harness(kv_unified=False, parallel=1)
+    prices = harness.scheduler.prices
+    for size in (100, 1000, 10_000):
+        prices.save.observe(size * harness.engine.shape.bytes_per_token, size * 0.01)
+        prices.prefill.observe(size, size * 0.0001)
+    harness.ask(1, "s" * 60 + "a" * 30, max_tokens=1)
+    harness.run_until(1)
+    harness.ask(2, "s" * 60 + "b" * 30, max_tokens=1)
+    assert not any(isinstance(operation, Save) for operation in harness.run_until(2))
 
 
 @pytest.mark.parametrize("unified", [True, False])

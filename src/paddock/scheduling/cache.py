@@ -116,6 +116,14 @@ class Cache(ABC):
         """The resident sequence that a new one with these tokens should continue. None: it should share or copy."""
         return None
 
+    def is_worth_sparing(self, sequence: int, namespace: str | None, tokens: list[int]) -> bool:
+        """Whether a copy on the device costs less than what a resident sequence loses if these tokens continue it."""
+        return False
+
+    def is_stored(self, sequence: int) -> bool:
+        """Whether host memory has all of a resident sequence that is worth a copy."""
+        return False
+
     def touch(self, namespace: str | None, tokens: list[int]) -> Collection[int]:
         """Reclaim the residents that have the cached prefix of these tokens last. Returns them."""
         return ()

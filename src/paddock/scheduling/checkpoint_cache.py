@@ -180,6 +180,12 @@ class CheckpointCache(PrefixCache):
             self._is_in_place = kept == whole
         return kept
 
+    def _lost(self, resident: Resident, kept: int) -> int:
+        """Without the state at their end, keys and values in host memory are of no use."""
+        stored = self._stored(resident)
+        usable = max((node.end for node in resident.node.path() if node.checkpoint and node.end <= stored), default=0)
+        return resident.goal - max(kept, usable)
+
     # ── resident sequences ───────────────────────────────────────────────────────────────────────────────────────────
 
     def home(self, namespace: str | None, tokens: list[int]) -> int | None:

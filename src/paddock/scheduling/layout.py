@@ -46,7 +46,15 @@ class Layout(ABC):
         """A sequence id for a new request: that of the resident sequence that it continues, or an empty one."""
         running = [other.sequence for other in self.running]
         home = self.cache.home(namespace(request), request.tokens)
-        return home if home is not None and home not in running else self._empty_sequence(running)
+        if home is None or home in running:
+            return self._empty_sequence(running)
+        is_cut = self.cache.is_worth_sparing(home, namespace(request), request.tokens)
+        return self._empty_sequence([*running, home]) if is_cut and self._has_spare([*running, home]) else home
+
+    def _has_spare(self, taken: list[int]) -> bool:
+        """Whether another sequence can be used at no cost."""
+        ids = (id for id in range(self.slots) if id not in taken)
+        return any(id not in self.cache.resident or self.cache.is_stored(id) for id in ids)
 
     @abstractmethod
     def _empty_sequence(self, running: list[int]) -> int:

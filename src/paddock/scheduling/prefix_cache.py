@@ -19,8 +19,13 @@ from paddock.scheduling.resident_sequences import ResidentSequences
 from paddock.scheduling.sequences import Held, Resident
 from paddock.types import CacheShape, Forget, Fork, Restore
 
-# A stream can only be read whole. This is done for tokens that are at least this part of it.
+# A stream can only be read whole. While there is time, this is done for tokens that are at least this part of it.
 _WORTH_READING = 1 / 4
+# A request that continues a finished sequence cuts off what it does not share. Fewer tokens than this are lost then.
+_WORTH_KEEPING = 16
+# The tokens that would be cut off are worth a copy of the others on the device if they are at least this part of those:
+# on an H200, computing takes 60 times as long.
+_WORTH_FORKING = 1 / 16
 # In the stream layout a copy on the device is preferred to a longer one from host memory, unless it lacks more than
 # this part of it.
 _WORTH_HOST = 1 / 8
@@ -87,6 +92,17 @@ class PrefixCache(ResidentSequences):
             return None
         return home if 2 * kept > len(self._residents[home].tokens) else None
 
+    def is_worth_sparing(self, sequence: int, namespace: str | None, tokens: list[int]) -> bool:
+        if namespace is None or not self._shape.forks_on_device:
+            return False
+        resident = self._residents[sequence]
+        kept = resident.shared(namespace, tokens, len(tokens) - 1)
+        cut = len(resident.tokens) - max(kept, self._tree.match(namespace, resident.tokens).stored())
+        return cut >= max(_WORTH_KEEPING, kept * _WORTH_FORKING)
+
+    def is_stored(self, sequence: int) -> bool:
+        return self._is_stored(self._residents[sequence])
+
     def is_restoring(self, sequence: int) -> bool:
         return sequence in self._held and self._held[sequence].is_restoring
 
@@ -150,8 +166,7 @@ class PrefixCache(ResidentSequences):
         kept = resident.shared(namespace, tokens, limit)
         if not kept or kept < min(match.length, limit):
             return 0
-        lost = resident.goal - max(kept, self._tree.match(namespace, resident.tokens).stored())
-        if lost > resident.goal * _WORTH_READING and self._is_worth_saving(resident):
+        if self._lost(resident, kept) >= _WORTH_KEEPING and self._is_worth_saving(resident):
             self._finish_write_back(sequence, resident)
         self._touch(namespace, match)
         del self._residents[sequence]
@@ -160,6 +175,10 @@ class PrefixCache(ResidentSequences):
         self._held[sequence] = Held(namespace, node, self._private_cells(sequence, node))
         _count_hits(node)
         return kept
+
+    def _lost(self, resident: Resident, kept: int) -> int:
+        """How many tokens would have to be computed again if a resident kept only so many in cells."""
+        return resident.goal - max(kept, self._stored(resident))
 
     def _load(self, sequence: int, match: Match, start: int, length: int) -> int:
         """Give a sequence with `start` tokens up to `length` matched tokens. Returns how many it has."""
