@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -33,6 +34,20 @@ _STRUCTS: Mapping[str, tuple[type[ctypes.Structure], Mapping[str, Any]]] = {
     "batch": (Batch, layout.EMPTY_BATCH),
 }
 
+ALWAYS_ZERO = {
+    "llama_model_load_from_file": "void *llama_model_load_from_file(void) { static int it; return &it; }",
+    "llama_model_get_vocab": "void *llama_model_get_vocab(void) { static int it; return &it; }",
+    "llama_init_from_model": "void *llama_init_from_model(void) { static int it; return &it; }",
+    "llama_get_memory": "void *llama_get_memory(void) { static int it; return &it; }",
+    "llama_vocab_n_tokens": "int llama_vocab_n_tokens(void) { return 256; }",
+    "llama_n_seq_max": "unsigned llama_n_seq_max(void) { return 2; }",
+    "llama_n_ctx": "unsigned llama_n_ctx(void) { return 512; }",
+    "llama_n_ctx_seq": "unsigned llama_n_ctx_seq(void) { return 256; }",
+    "llama_decode": "int llama_decode(void) { return 0; }",
+    "llama_get_logits": "float *llama_get_logits(void) { static float logits[256 * 256]; return logits; }",
+}
+"""Loads any model, and computes nothing."""
+
 
 def field_names(struct: str) -> list[str]:
     return [name for name, *_ in _STRUCTS[struct][0]._fields_ if name != "_reserve"]
@@ -45,12 +60,13 @@ def compile_library(
     extra: tuple[str, str, str] | None = None,
     without: Collection[str] = (),
     linked: Sequence[str] = (),
+    bodies: Mapping[str, str] = MappingProxyType({}),
 ) -> Found:
     """`extra` is a struct, the field before which one more is declared, and its C type; its default is 0. `without`
-    are functions that it does not have.
+    are functions that it does not have, `bodies` are functions in C that do something.
     """
     folder = Path(tempfile.mkdtemp(dir=folder))  # a file that is loaded must not be overwritten
-    (folder / "fake.c").write_text(_source(version, extra, {*without}))
+    (folder / "fake.c").write_text(_source(version, extra, {*without}, bodies))
     path = folder / "libllama.so"
     assert COMPILER is not None, "the test is skipped without one"
     command = [COMPILER, "-w", "-shared", "-fPIC", "-o", str(path), str(folder / "fake.c"), *linked]
@@ -58,17 +74,20 @@ def compile_library(
     return Found(path, "a test")
 
 
-def _source(version: str, extra: tuple[str, str, str] | None, without: set[str]) -> str:
+def _source(version: str, extra: tuple[str, str, str] | None, without: set[str], bodies: Mapping[str, str]) -> str:
     written = {
         "llama_version": f'const char *llama_version(void) {{ return "{version}"; }}',
         "ggml_commit": 'const char *ggml_commit(void) { return "unknown"; }',
+        "llama_print_system_info": 'const char *llama_print_system_info(void) { return ""; }',
+        "ggml_backend_dev_count": "size_t ggml_backend_dev_count(void) { return 0; }",
         "llama_model_default_params": _returns("model", "llama_model_default_params(void)"),
         "llama_context_default_params": _returns("context", "llama_context_default_params(void)"),
         "llama_batch_init": _returns("batch", "llama_batch_init(int n, int e, int s)", _BATCH_ARRAYS),
         "ggml_threadpool_params_init": _THREADS,
         "llama_batch_free": "void llama_batch_free(struct batch b) {}",
+        **bodies,
     }
-    parts = ["#include <stdbool.h>", "#include <stddef.h>", "#include <string.h>"]
+    parts = ["#include <stdbool.h>", "#include <stddef.h>", "#include <stdlib.h>", "#include <string.h>"]
     parts += [_declaration(name, extra) for name in _STRUCTS]
     parts += [text for name, text in written.items() if name not in without]
     parts += [f"void {name}(void) {{}}" for name in REQUIRED if name not in {*written, *without}]
@@ -100,7 +119,9 @@ def _literal(value: Any) -> str:
     return "0" if value is None else str(value).lower()
 
 
-_BATCH_ARRAYS = " static long room[8]; value.token = value.pos = value.n_seq_id = value.seq_id = value.logits = room;"
+_BATCH_ARRAYS = " static long room[5][1024];" + "".join(
+    f" value.{name} = room[{at}];" for at, name in enumerate(("token", "pos", "n_seq_id", "seq_id", "logits"))
+)
 _THREADS = """
 void ggml_threadpool_params_init(struct threads *p, int n) {
     memset(p, 0, sizeof *p);

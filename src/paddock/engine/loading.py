@@ -63,12 +63,12 @@ def new_context(model: Any, params: Any, options: EngineOptions) -> Any:
     context = lib.llama_init_from_model(model, params)
     if not context:
         raise library.load_failure(f"cannot create a context of {params.n_ctx} tokens")
-    _check_params(context, params)
+    check_params(context, params)
     attach_threads(context, options)
     return context
 
 
-def _check_params(context: Any, params: Any) -> None:
+def check_params(context: Any, params: Any) -> None:
     """The self-test of the library cannot tell apart neighbours with the same default, as some of the booleans have. So
     a context must also report what was asked for.
     """

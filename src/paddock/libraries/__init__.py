@@ -30,3 +30,4 @@ from paddock.libraries.search import (
     library_name,
     readable_paths,
 )
+from paddock.libraries.trials import is_in_doubt, note_trial, was_tried

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
-
 from paddock.libraries.builds import cache_folder
+from paddock.libraries.cache_file import read_cached, write_cached
 from paddock.libraries.elf import read_elf
 
 _Entry = tuple[int, int, str]
@@ -61,15 +59,19 @@ def sha256(path: Path, environment: Mapping[str, str] = os.environ) -> str:
     cache = cache_folder(environment).parent / "digests.json"
     status = path.stat()
     stamp = (status.st_size, status.st_mtime_ns)
-    for entries in (_known, _read(cache)):
+    for entries in (_known, _kept(cache)):
         if (entry := entries.get(str(path))) is not None and entry[:2] == stamp:
             _known[str(path)] = entry
             return entry[2]
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     _known[str(path)] = (*stamp, digest)
-    _write(cache, _read(cache) | {str(path): _known[str(path)]})
+    write_cached(cache, _kept(cache) | {str(path): _known[str(path)]})
     return digest
+
+
+def _kept(cache: Path) -> dict[str, _Entry]:
+    return read_cached(cache, dict[str, _Entry]) or {}
 
 
 def _file_id(path: Path) -> str:
@@ -78,21 +80,3 @@ def _file_id(path: Path) -> str:
         return found.build_id if found is not None and found.build_id else sha256(path)
     except OSError:
         return ""
-
-
-def _read(cache: Path) -> dict[str, _Entry]:
-    try:
-        return msgspec.json.decode(cache.read_bytes(), type=dict[str, _Entry])
-    except (OSError, msgspec.MsgspecError):
-        return {}
-
-
-def _write(cache: Path, entries: Mapping[str, _Entry]) -> None:
-    """Several servers may do so at once: the last one wins, and a lost entry is computed again."""
-    try:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=cache.parent, delete=False) as file:
-            file.write(msgspec.json.encode(entries))
-        os.replace(file.name, cache)
-    except OSError:
-        pass  # it is only a cache

@@ -42,7 +42,7 @@ def command(config: Path | None, service: str, measure: bool, as_json: bool) -> 
 
 
 def _examine(file: Path | None, service: str, *, measure: bool) -> Iterator[Finding]:
-    from paddock.cli.doctor.library import examine_library
+    from paddock.cli.doctor.library import examine_library, examine_trial
     from paddock.cli.doctor.machine import examine_build, examine_installation, examine_machine, processor_flags
     from paddock.cli.doctor.models import check_speed, examine_models, room_for_models
     from paddock.cli.doctor.prices import examine_prices
@@ -54,6 +54,8 @@ def _examine(file: Path | None, service: str, *, measure: bool) -> Iterator[Find
     yield from examine_installation()
     build = ask_build()
     yield from examine_build(build, processor_flags())
+    if not build.failure:
+        yield from examine_trial()
     try:
         settings = load_settings(file=file)
     except SettingsError as error:

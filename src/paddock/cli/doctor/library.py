@@ -9,6 +9,8 @@ from paddock.cli.doctor.finding import Finding
 from paddock.cli.native import comparison
 from paddock.cli.native.gain import build_command
 from paddock.cli.native.job import State, read_state
+from paddock.errors import LibraryUnusable
+from paddock.fleet.process.library_trial import doubtful_library, prove_library
 from paddock.fleet.process.native import NativeQueryFailed
 from paddock.libraries import BUILT, Build, cache_folder, find_library, list_builds, this_cpu
 
@@ -27,6 +29,19 @@ def check_library(made: list[Build], state: State | None) -> Iterator[Finding]:
     elif state.phase == "failed":
         cure = "its log shows more: paddock build --check names it"
         yield Finding("warning", "library", f"the last build failed: {state.message}", cure)
+
+
+def examine_trial() -> Iterator[Finding]:
+    """A library that must be tried before a model is loaded with it is tried here."""
+    if doubtful_library() is None:
+        return
+    try:
+        prove_library()
+    except LibraryUnusable as error:
+        yield Finding("problem", "library", error.message, "use another library, then restart the server")
+    else:
+        text = "Paddock was not tested with this build: a tiny model was computed correctly with it"
+        yield Finding("ok", "library", text)
 
 
 def check_speed(measured: comparison.Comparison, origin: str) -> Finding:

@@ -16,6 +16,7 @@ from paddock.fleet.lifecycle.spare import Spare
 from paddock.fleet.memory.accounts import Accounts, sizes_for_log
 from paddock.fleet.memory.fit import Room
 from paddock.fleet.memory.offload import fit_model
+from paddock.fleet.process.library_trial import LibraryProof
 from paddock.fleet.process.rpc import find_rpc_servers
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.types import EngineOptions
@@ -41,6 +42,7 @@ class Starter:
         self._cache_share = cache_share
         self._room_for = room_for
         self._repack = True
+        self._library = LibraryProof()
 
     async def start(self, state: ModelState) -> WorkerProcess:
         """A worker with the model loaded. Raises `ModelLoadFailed` after cleaning up."""
@@ -57,6 +59,8 @@ class Starter:
 
     async def _spawn(self, state: ModelState) -> WorkerProcess:
         model = state.model
+        if not model.is_fake:
+            await self._library.require()
         pooling = await asyncio.to_thread(model.pooling)
         options = msgspec.structs.replace(model.options, pooling=pooling, repack=self._repack and model.options.repack)
         if model.freedom.is_any and not model.is_fake:
