@@ -133,7 +133,7 @@ def test_a_draft_model_that_does_not_fit_is_refused(tiny_models: dict[str, Path]
     assert "its memory cannot be cut" in refusal("recurrent")
 
 
-@pytest.mark.parametrize("kind", ["sliding_window", "recurrent", "hybrid"])
+@pytest.mark.parametrize("kind", ["recurrent", "hybrid"])
 def test_a_model_whose_memory_cannot_be_cut_does_not_draft_and_logs_it(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
@@ -143,6 +143,22 @@ def test_a_model_whose_memory_cannot_be_cut_does_not_draft_and_logs_it(
     harness.run()
     assert (harness.engine.info.draft_slots, request.drafted, len(harness.answers[1])) == (0, 0, 12)
     harness.close()
+
+
+@pytest.mark.parametrize("kv_unified", [True, False], ids=["unified", "streams"])
+def test_a_draft_model_for_a_model_with_sliding_windows(
+    tiny_models: dict[str, Path], draft: Path, kv_unified: bool
+) -> None:
+    options: dict[str, Any] = {"kv_unified": kv_unified, **EXACT}
+    drafting = Harness(tiny_models["sliding_window"], model_draft=str(draft), **options)
+    plain = Harness(tiny_models["sliding_window"], **options)
+    requests = [drafting.ask(id, text, max_tokens=100, draft=ALL) for id, text in enumerate(TEXTS[:2])]
+    drafting.run()
+    for id, (text, request) in enumerate(zip(TEXTS, requests, strict=False)):
+        assert drafting.answers[id] == plain.alone(id, text, max_tokens=100)
+        assert request.drafted > 0
+    drafting.close()
+    plain.close()
 
 
 def test_a_deterministic_server_does_not_draft(

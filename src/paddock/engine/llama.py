@@ -40,6 +40,7 @@ from paddock.engine.sampler import PROFILE, Sampler
 from paddock.engine.sequence_memory import SequenceMemory
 from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.vocab import LlamaVocab
+from paddock.engine.window_drafts import check_window, has_removable_drafts, shorten_drafts
 from paddock.errors import DecodeFailed, ModelLoadFailed, NoCells
 from paddock.types import (
     EMBEDDING_POOLING,
@@ -109,8 +110,12 @@ class LlamaEngine:
         self._pads = False
         self._drafter: Drafter | None = None
         self._can_undo = False
+        self._window = 0
+        self._n_ubatch = int(params.n_ubatch)
         self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
         self._can_undo = self._memory.reuse == "prefix"
+        if self._memory.reuse == "checkpoint" and has_removable_drafts(self._model):
+            self._window = int(lib.llama_model_n_swa(self._model))
         self._drafter = self._open_drafter(options, n_ctx, on_gpu=on_gpu) if options.model_draft else None
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
@@ -122,6 +127,7 @@ class LlamaEngine:
             bytes_per_token=self._memory.bytes_per_token,
             ram_bytes=options.cache_ram_bytes,
             reuse=self._memory.reuse,
+            rolls_back=self._window > 0,
             snapshot=self._memory.snapshot,
             checkpoints=options.ctx_checkpoints,
             delimiters=self.vocab.control_tokens if self._memory.reuse == "checkpoint" else frozenset(),
@@ -188,6 +194,8 @@ class LlamaEngine:
         draft_by_grammar(spans)
         if self._drafter is not None:
             self._draft(spans)
+        if self._window:
+            shorten_drafts(spans, n_ubatch=self._n_ubatch, unified=self._unified)
         if exact and self.info.exact_batch > 1:
             sizes = paired_sizes(spans)
         elif self._pads:
@@ -201,6 +209,9 @@ class LlamaEngine:
             kept = len(span.tokens) + (len(result.more) if result is not None else 0)
             if size > kept:
                 self.apply([Forget(span.sequence, span.start + kept)])
+                if self._window:
+                    memory = lib.llama_get_memory(self._context)
+                    check_window(memory, span.sequence, span.start + kept, self._window)
         return results
 
     def _compute(self, spans: Sequence[Span]) -> None:
@@ -303,7 +314,7 @@ class LlamaEngine:
         not fit this model.
         """
         useless = ""
-        if self._memory.reuse != "prefix":
+        if self._memory.reuse != "prefix" and not self._window:
             useless = "this model's memory cannot be cut, so wrong drafts cannot be removed"
         elif options.deterministic:
             useless = "deterministic answers must not depend on drafts"

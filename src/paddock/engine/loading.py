@@ -107,12 +107,12 @@ def has_indivisible_state(model: Any) -> bool:
 
 def original_context(model: Any) -> int:
     """The context that the model had before its positions were scaled; if it does not say, the trained one."""
-    architecture = _metadata(model, "general.architecture")
-    original = _metadata(model, f"{architecture}.rope.scaling.original_context_length")
+    architecture = metadata(model, "general.architecture")
+    original = metadata(model, f"{architecture}.rope.scaling.original_context_length")
     return int(original) if original.isdecimal() else int(lib.llama_model_n_ctx_train(model))
 
 
-def _metadata(model: Any, key: str) -> str:
+def metadata(model: Any, key: str) -> str:
     """Empty: the model does not have it."""
     value = ctypes.create_string_buffer(128)
     found = lib.llama_model_meta_val_str(model, key.encode(), value, len(value))

@@ -45,6 +45,7 @@ REQUIRED: Mapping[str, Signature] = {
     "llama_memory_clear": (None, (_MEMORY, c_bool)),
     "llama_memory_seq_cp": (None, (_MEMORY, _SEQUENCE, _SEQUENCE, _POSITION, _POSITION)),
     "llama_memory_seq_pos_max": (_POSITION, (_MEMORY, _SEQUENCE)),
+    "llama_memory_seq_pos_min": (_POSITION, (_MEMORY, _SEQUENCE)),
     "llama_memory_seq_rm": (c_bool, (_MEMORY, _SEQUENCE, _POSITION, _POSITION)),
     "llama_model_chat_template": (c_char_p, (_MODEL, c_char_p)),
     "llama_model_default_params": (ModelParams, ()),
