@@ -27,6 +27,7 @@ _ENV_OTHER = frozenset(
             "PADDOCK_LIBLLAMA",
             "PADDOCK_LLAMA_SERVER",
             "PADDOCK_RPC_SERVER",
+            "PADDOCK_TEST_LIBRARY",
             "PADDOCK_TEST_MODELS",
         ),
         "PADDOCK_URL",
