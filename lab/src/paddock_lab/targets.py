@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from paddock_lab.client import Answer, ChatFailed, build_info, count_tokens, first_model, stream
@@ -45,11 +46,12 @@ class Target:
         tokens: int,
         on_event: Callable[[int], object] | None = None,
         leave_after: int | None = None,
+        more: Mapping[str, Any] = MappingProxyType({}),
     ) -> Answer:
-        """Raises ChatFailed or OSError."""
+        """`more`: further fields of the request. Raises ChatFailed or OSError."""
         return await stream(
             self.server.address,
-            self.body(messages, tokens),
+            self.body(messages, tokens) | dict(more),
             on_event,
             usage=self.usage,
             may_be_empty=True,

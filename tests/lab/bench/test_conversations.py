@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,24 @@ def test_clients_disconnect_before_the_end_of_an_answer(seed: int, output: int) 
     from_load = _conversations(10, seed, output=Length(output), cancel_share=1.0)
     left = [turn.leave_after for conversation in from_load for turn in conversation.turns]
     assert all(after is not None and 1 <= after < output for after in left)
+
+
+@given(_SEEDS, st.integers(50, 400))
+def test_a_part_of_a_document_is_to_be_written_again(seed: int, tokens: int) -> None:
+    document = "\n".join(f"Line {number} of the stable's book." for number in range(300))
+    load = Load(concurrency=1, requests=1, document="a file", prompt=Length(tokens))
+    both = []
+    for tag in (1, 2):
+        rng, tags = random.Random(seed), random.Random(tag)
+        writer = Writer(load, rng=rng, tags=tags, words_per_token=1.0, scale=1.0, document=document)
+        both.append(next(writer.conversations()))
+    (question,), (turn,) = both[0].opening, both[0].turns
+    order, text = question["content"].split("\n\n", 2)[1:]
+    new, old = re.findall(r"with (\w+) instead of (\w+)", order)[0]
+    assert text in document and (question["role"], turn.message["role"]) == ("user", "assistant")
+    edited = text.replace(old, new)
+    assert edited.startswith(turn.message["content"]) and len(turn.message["content"]) == round(len(edited) * 0.2)
+    assert both[0] != both[1] and both[0].turns == both[1].turns
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -87,6 +87,16 @@ def test_a_conversations_file_is_relative_to_the_scenario(tmp_path: Path) -> Non
     assert read(path, {"conversations": "mine.jsonl"})["a"].conversations == "mine.jsonl"
 
 
+def test_a_load_with_a_document_and_further_fields(tmp_path: Path) -> None:
+    load = read(_file(tmp_path, "[load.a]\ndocument = 'x.md'\n[load.a.body]\nresponse_format = {type = 'text'}"), {})[
+        "a"
+    ]
+    assert load.document == str(tmp_path / "x.md")
+    assert load.body == {"response_format": {"type": "text"}}
+    with pytest.raises(BadScenario, match="exclude each other"):
+        read(_file(tmp_path, "[load.a]\ndocument = 'x.md'\nconversations = 'y.jsonl'"), {})
+
+
 @pytest.mark.parametrize("path", sorted(_SCENARIOS.glob("*.toml")), ids=lambda path: path.name)
 def test_the_scenarios_of_the_repository_are_valid(path: Path) -> None:
     assert list(points(read(path, {})))

@@ -114,7 +114,7 @@ def command(
         raise click.UsageError("--probe fairness needs two keys: --api-key and --other-key")
     load_flags = {name: value for name, value in given.items() if value is not None}
     loads = _loads(scenario, load_flags, chosen) if scenario or load_flags or chosen or not probes else {}
-    recorded = _recorded(loads.values())
+    recorded, documents = _recorded(loads.values()), _documents(loads.values())
     entered = entrants(sources or (f"{_PADDOCK} -m {{model}}" if model else _PADDOCK,), "server")
     check(entered, model)
     seed = random.randrange(2**31) if seed is None else seed
@@ -139,6 +139,7 @@ def command(
             scale,
             timeout,
             recorded,
+            documents,
             probes,
             other_key,
         )
@@ -174,6 +175,13 @@ def _recorded(loads: Iterable[Load]) -> dict[str, list[Recorded]]:
         except (ValueError, OSError) as problem:
             raise click.UsageError(f"{name}: {problem}") from problem
     return found
+
+
+def _documents(loads: Iterable[Load]) -> dict[str, str]:
+    try:
+        return {load.document: Path(load.document).read_text("utf-8") for load in loads if load.document}
+    except (ValueError, OSError) as problem:
+        raise click.UsageError(f"the document of a load: {problem}") from problem
 
 
 @contextmanager

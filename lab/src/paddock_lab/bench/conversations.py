@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paddock_lab.bench.loads import Load
-from paddock_lab.words import Message, user, words
+from paddock_lab.words import Message, assistant, user, words
 
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
 """Role names in the ShareGPT format."""
+_LETTERS_PER_TOKEN = 3.6
+"""Of English text and code."""
+_BEGUN = 0.2
+"""The part of a text that is written again already: small models continue a text rather than follow an order."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,19 @@ class Writer:
     """
 
     def __init__(
-        self, load: Load, *, rng: random.Random, tags: random.Random, words_per_token: float, scale: float
+        self,
+        load: Load,
+        *,
+        rng: random.Random,
+        tags: random.Random,
+        words_per_token: float,
+        scale: float,
+        document: str = "",
     ) -> None:
+        """`document`: the text of `Load.document`."""
         self._load, self._rng, self._tags = load, rng, tags
         self._words_per_token, self._scale = words_per_token, scale
+        self._document = document
 
     def conversations(self, recorded: Sequence[Recorded] = ()) -> Iterator[Conversation]:
         """Endless. Conversations of a file come in random order, again and again."""
@@ -75,9 +89,24 @@ class Writer:
         return Conversation((), (Turn(user(self._text(1)), 2),))
 
     def _synthetic(self) -> Recorded:
+        if self._document:
+            return self._edit()
         lengths = [self._load.prompt, *([self._load.turn_prompt] * (self._load.turns - 1))]
         messages = (user(self._text(length.draw(self._rng, self._scale))) for length in lengths)
         return Recorded((), tuple(messages))
+
+    def _edit(self) -> Recorded:
+        """A part of the document, to be written again with one word replaced. The answer is begun."""
+        size = round(self._load.prompt.draw(self._rng, self._scale) * _LETTERS_PER_TOKEN / (1 + _BEGUN))
+        start = self._rng.randrange(max(len(self._document) - size, 0) + 1)
+        text = self._document[start : start + size]
+        old = self._rng.choice(re.findall(r"[a-z]{5,}", text) or ["the"])
+        new = words(1, tag=self._rng, rest=self._rng).split()[0]
+        order = f"Write this text again, with {new} instead of {old}. Change nothing else."
+        edited = text.replace(old, new)
+        return Recorded(
+            (user(f"{self._text(1)}\n\n{order}\n\n{text}"),), (assistant(edited[: round(len(edited) * _BEGUN)]),)
+        )
 
     def _turn(self, message: Message) -> Turn:
         output = self._load.output.draw(self._rng, self._scale)

@@ -96,6 +96,8 @@ class Experiment:
     """The timeout of one request."""
     recorded: Mapping[str, Sequence[Recorded]] = field(default_factory=dict)
     """Conversations by file name."""
+    documents: Mapping[str, str] = field(default_factory=dict)
+    """Texts by file name."""
     probes: Sequence[str] = ()
     other_key: str = ""
     """The second API key, for the probe `fairness`."""
@@ -174,6 +176,7 @@ class Experiment:
             tags=random.Random(f"{seed} {target.name}"),
             words_per_token=self.words_per_token,
             scale=self.scale,
+            document=self.documents.get(point.load.document or "", ""),
         )
         conversations = writer.conversations(self.recorded.get(point.load.conversations or "", ()))
         return _Clients(writer, conversations, poisson(point.rate or 1.0, random.Random(f"{seed} arrivals")))

@@ -49,6 +49,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     output: Length = Length(128)
     conversations: str | None = None
     """A file of conversations, instead of synthetic texts."""
+    document: str | None = None
+    """A file with text, instead of synthetic texts. A request asks for a part of it again, with one word replaced."""
+    body: dict[str, Any] = {}
+    """Further fields of every request."""
     shared_prefix: Annotated[int, msgspec.Meta(ge=0)] = 0
     """Tokens of a system prompt that requests share. It is new in each run of the load."""
     shared_share: Share = 1.0
@@ -88,6 +92,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("requests_per_client requires concurrency")
         if self.interleaved and (self.rate is not None or self.duration is not None):
             raise ValueError("interleaved requires concurrency and a number of requests")
+        if self.document is not None and self.conversations is not None:
+            raise ValueError("document and conversations exclude each other")
         if not (self.concurrency or self.rate):
             raise ValueError("concurrency or rate is an empty list")
         for name in ("concurrency", "rate", "passes"):
@@ -154,9 +160,7 @@ def read(path: Path | None, flags: Mapping[str, Any], chosen: Sequence[str] = ()
                 f"{path}: load.{name}: `against` names the unknown load {other!r}; the loads are {', '.join(tables)}"
             )
     if path:
-        found = {
-            name: _resolve_path(load, path) if "conversations" not in flags else load for name, load in found.items()
-        }
+        found = {name: _resolve_paths(load, path, flags) for name, load in found.items()}
     return found
 
 
@@ -181,11 +185,11 @@ def _decode(kind: type, value: object) -> object:
     raise ValueError(f"{value!r} is not a length")
 
 
-def _resolve_path(load: Load, path: Path) -> Load:
-    """The path of a conversations file is relative to the scenario file."""
-    if load.conversations is None:
-        return load
-    return msgspec.structs.replace(load, conversations=str(path.parent / load.conversations))
+def _resolve_paths(load: Load, path: Path, flags: Mapping[str, Any]) -> Load:
+    """Files that the scenario names are relative to it."""
+    named = {name: getattr(load, name) for name in ("conversations", "document") if name not in flags}
+    found = {name: str(path.parent / file) for name, file in named.items() if file is not None}
+    return msgspec.structs.replace(load, **found)
 
 
 def _as_list(values: Any) -> list[Any]:

@@ -180,7 +180,13 @@ class Window:
         sent, on_event = time.perf_counter(), self._progress_callback(turn) if kind in ("first", "later") else None
         try:
             async with asyncio.timeout(self._seconds):
-                answer = await self._target.ask([*before, turn.message], turn.output, on_event, turn.leave_after)
+                answer = await self._target.ask(
+                    [*before, turn.message],
+                    turn.output,
+                    on_event,
+                    turn.leave_after,
+                    more=self._point.load.body if kind in ("first", "later") else {},
+                )
         except (ChatFailed, OSError) as failure:
             self._record(_failed(kind, sent, turn.output, failure))
             return None
