@@ -72,11 +72,6 @@ def test_an_option_without_a_setting_is_refused_or_ignored_with_a_reason(option:
         assert given_settings(context.params) == {}
 
 
-@given(st.sampled_from([option for option in OPTIONS if option.harmless]), st.data())
-def test_a_value_that_asks_for_the_usual_is_accepted(option: Any, data: st.DataObject) -> None:
-    assert _settings(option.names[0], data.draw(st.sampled_from(sorted(option.harmless)))) == {}
-
-
 def test_all_refused_options_are_named_at_once() -> None:
     with pytest.raises(click.UsageError) as refusal:
         _context("-mm", "file", "--temp", "1", "--tools", "all")

@@ -85,7 +85,7 @@ def test_a_published_line_is_understood(line: dict[str, Any], tiny_models: dict[
     arguments = _arguments(line, tiny_models, tmp_path)
     done = run_command("serve", "--dry-run", *arguments, env=_environment(line), cwd=tmp_path)
     if "refused" in line:
-        assert (done.returncode, line["refused"] in done.stdout) == (2, True), done.stdout
+        assert (done.returncode, line["refused"] in done.stdout + done.stderr) == (2, True), done.stdout
     else:
         assert (done.returncode, "refused" in done.stdout) == (0, False), done.stdout + done.stderr
 

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from paddock.engine.fake import FakeEngine
+from paddock.errors import NoCells
 from paddock.scheduling import Plan, Request, Scheduler
 from paddock.scheduling.checkpoint_cache import CheckpointCache
 from paddock.types import Adapters, Operation, SamplingParams, SlotPrefix, TokenLogprobs
@@ -30,9 +31,10 @@ class Harness:
         whole = options.pop("whole", False)
         draft = options.pop("draft", 0)
         buffer = options.pop("buffer", False)
+        speculation = options.pop("speculation", None)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
         memory = f"whole={int(whole is True)},checkpoint={int(whole == CUT)}"
-        path = f"fake:n_ctx={n_ctx},{memory},draft={draft},buffer={int(buffer)}"
+        path = f"fake:n_ctx={n_ctx},{memory},draft={draft},buffer={int(buffer)},short={options.pop('short', 0)}"
         self.engine = FakeEngine(path, engine_options(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,
@@ -43,11 +45,14 @@ class Harness:
             exact_batch=self.engine.info.exact_batch,
             draft_slots=self.engine.info.draft_slots,
             continuous=options.get("cont_batching", True),
+            speculation=speculation,
         )
         self.answers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         self.finished: dict[tuple[int, int], str] = {}
         self.prompt_probs: defaultdict[tuple[int, int], list[TokenLogprobs]] = defaultdict(list)
         self.computed = 0
+        self.seconds = 0.01
+        """What a step takes."""
 
     def ask(self, id: int, text: str, max_tokens: int = 1000, **fields: Any) -> Request:
         tokens = self.engine.vocab.tokenize(text, add_special=True, parse_special=True)
@@ -70,9 +75,12 @@ class Harness:
             assert len(cache._checkpoints) == self.engine.checkpoints
         if plan.spans:
             self.computed += sum(len(span.tokens) for span in plan.spans)
-            for progress in self.scheduler.commit(
-                plan, self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters), 0.01
-            ):
+            try:
+                results = self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
+            except NoCells:
+                assert self.scheduler.handle_no_cells(plan) is None, "each request has room alone"
+                return plan
+            for progress in self.scheduler.commit(plan, results, self.seconds):
                 key = (progress.request.id, progress.request.index)
                 self.prompt_probs[key] += progress.prompt
                 if progress.token is not None:

@@ -15,7 +15,7 @@ from tests.scheduling.harness import Harness, Texts, answer_alone
 
 RIGHT = 1000
 """So rarely wrong that no draft in these tests is wrong."""
-FOUR = draft_params(n_max=4)
+FOUR = draft_params(n_max=4, lookup=0)
 
 Drafts = st.one_of(st.none(), st.builds(DraftParams, n_max=st.integers(0, 9), n_min=st.integers(0, 3)))
 Requests = st.lists(
@@ -99,7 +99,11 @@ def _drafting(harness: Harness, **fields: Any) -> list[Request]:
     requests = [harness.ask(id, f"{id}", max_tokens=30, draft=FOUR, **fields) for id in range(3)]
     found: dict[int, Request] = {}
     while (plan := harness.step()) is not None:
-        found |= {r.id: r for span, r in zip(plan.spans, plan.requests, strict=True) if span.drafting is not None}
+        found |= {
+            r.id: r
+            for span, r in zip(plan.spans, plan.requests, strict=True)
+            if span.drafting and span.drafting.params.n_max
+        }
     return [request for request in requests if request.id in found]
 
 
@@ -117,7 +121,7 @@ def test_no_drafts_with_many_answers_or_beside_a_prompt() -> None:
     harness.ask(9, "z" * 200, max_tokens=1, draft=FOUR)
     drafted = False
     while (plan := harness.step()) is not None:
-        drafting = any(span.drafting is not None for span in plan.spans)
+        drafting = any(span.drafting is not None and span.drafting.params.n_max for span in plan.spans)
         drafted = drafted or drafting
         assert not drafting or (len(plan.spans) == plan.decodes <= harness.engine.info.draft_slots)
     assert drafted, "when few requests are left"

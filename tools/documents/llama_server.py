@@ -47,8 +47,7 @@ def _answer(name: str) -> str:
         return f"stands for `{PRESETS[name]}`"
     for option in OPTIONS:
         if name in option.names:
-            accepted = f" (accepted with {', '.join(sorted(option.harmless))})" if option.harmless else ""
-            verdict = f"refused{accepted}" if option.is_refused else "not needed"
+            verdict = "refused" if option.is_refused else "not needed"
             return f"{verdict}: {option.reason}"
     for param in command.params:
         if name in [*param.opts, *param.secondary_opts]:

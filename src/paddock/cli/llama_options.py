@@ -16,29 +16,27 @@ class LlamaOption:
     """Its environment variable, or an empty text."""
     reason: str
     is_refused: bool
-    harmless: frozenset[str] = frozenset()
-    """Values with which a refused option is accepted, since they ask for what happens anyway."""
 
 
-def _rows(is_refused: bool, reason: str, *specs: str, harmless: str = "") -> Iterator[LlamaOption]:
+def _rows(is_refused: bool, reason: str, *specs: str) -> Iterator[LlamaOption]:
     """Options with one reason. A spec has the names, a placeholder for each argument, and the variable."""
     for spec in specs:
         words = spec.split()
         names = tuple(word for word in words if word.startswith("-"))
         variables = [word for word in words if word.startswith(("LLAMA_", "MTMD_"))]
         arguments = len(words) - len(names) - len(variables)
-        yield LlamaOption(names, arguments, "".join(variables), reason, is_refused, frozenset(harmless.split()))
+        yield LlamaOption(names, arguments, "".join(variables), reason, is_refused)
 
 
 def _not_needed(reason: str, *specs: str) -> Iterator[LlamaOption]:
     return _rows(False, reason, *specs)
 
 
-def _refused(reason: str, *specs: str, harmless: str = "") -> Iterator[LlamaOption]:
-    return _rows(True, reason, *specs, harmless=harmless)
+def _refused(reason: str, *specs: str) -> Iterator[LlamaOption]:
+    return _rows(True, reason, *specs)
 
 
-_NO_NGRAMS = "drafts come from a draft model only: give one with --model-draft"
+_MATCHES = "how long a repetition must be before its continuation is guessed is learned from the guesses"
 _NO_TOOLS = "this server runs no tools and no MCP servers: the client runs the tools that a model calls"
 _NO_MEDIA = "this server reads text only"
 
@@ -107,26 +105,24 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "--spec-draft-backend-sampling --no-spec-draft-backend-sampling LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING",
     ),
     *_not_needed("--poll counts for prompts too", "--poll-batch N"),
-    # ── refused ──────────────────────────────────────────────────────────────────────────────────────────────────────
-    *_refused(
-        _NO_NGRAMS,
+    *_not_needed("guesses are made by default (--spec-type auto)", "--spec-default"),
+    *_not_needed(
+        _MATCHES,
         "--spec-ngram-mod-n-min N",
-        "--spec-ngram-mod-n-max N",
         "--spec-ngram-mod-n-match N",
         "--spec-ngram-simple-size-n N",
-        "--spec-ngram-simple-size-m N",
         "--spec-ngram-simple-min-hits N",
         "--spec-ngram-map-k-size-n N",
-        "--spec-ngram-map-k-size-m N",
         "--spec-ngram-map-k-min-hits N",
         "--spec-ngram-map-k4v-size-n N",
-        "--spec-ngram-map-k4v-size-m N",
         "--spec-ngram-map-k4v-min-hits N",
+    ),
+    # ── refused ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    *_refused(
+        "guesses come from the texts of requests, not from files",
         "-lcs --lookup-cache-static FILE",
         "-lcd --lookup-cache-dynamic FILE",
-        "--spec-default",
     ),
-    *_refused(_NO_NGRAMS, "--spec-type TYPES LLAMA_ARG_SPEC_TYPE", harmless="none draft-simple"),
     *_refused(
         "llama-server has removed it",
         "--spec-ngram-size-n N",

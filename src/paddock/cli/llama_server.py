@@ -131,6 +131,7 @@ _VARIABLES: Mapping[str, str] = {
     "LLAMA_ARG_SPEC_DRAFT_N_MAX": "--draft-max",
     "LLAMA_ARG_SPEC_DRAFT_N_MIN": "--draft-min",
     "LLAMA_ARG_SPEC_DRAFT_P_MIN": "--draft-p-min",
+    "LLAMA_ARG_SPEC_TYPE": "--spec-type",
     "LLAMA_ARG_SPLIT_MODE": "--split-mode",
     "LLAMA_ARG_SSL_CERT_FILE": "--ssl-cert-file",
     "LLAMA_ARG_STATIC_PATH": "--path",
@@ -270,7 +271,7 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _option(option: LlamaOption) -> click.Option:
     def callback(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if not value or (option.is_refused and value in option.harmless):
+        if not value:
             return
         if option.is_refused:
             name = " or ".join(filter(None, (spelling(ctx, option.names), option.variable)))

@@ -1,13 +1,14 @@
-"""Settings of a model: its draft model, for speculative decoding."""
+"""Settings of a model: its draft model and other guesses, for speculative decoding."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from paddock.config.fields import (
     MOST_DRAFTED,
+    MOST_GUESSED,
     MOST_LAYERS,
     Expanded,
     Flag,
@@ -15,12 +16,13 @@ from paddock.config.fields import (
     Section,
     TensorOverride,
     layers_from_text,
+    speculation_type,
 )
-from paddock.types import CacheType
+from paddock.types import CacheType, SpeculationType
 
 
 class DraftSettings(Section):
-    """The draft model of a model."""
+    """Speculative decoding of a model."""
 
     model_draft: Annotated[Expanded | None, Flag("-md", "--model-draft", "--spec-draft-model")] = None
     """The file of a small draft model with the same vocabulary, for speculative decoding. A relative path starts at
@@ -57,3 +59,21 @@ class DraftSettings(Section):
     """Drafts of fewer tokens are not checked."""
     draft_p_min: Annotated[float, Flag("--draft-p-min", "--spec-draft-p-min", metavar="P")] = Field(0.75, ge=0, le=1)
     """The draft ends before a token whose probability in the draft model is lower than this."""
+    spec_type: Annotated[
+        SpeculationType,
+        BeforeValidator(speculation_type),
+        Flag("--spec-type", metavar="none|ngram|draft|auto", convert=speculation_type),
+    ] = "auto"
+    """How several tokens are guessed and verified at once: `ngram` from earlier text, `draft` by the draft model,
+    `auto` by both, and from earlier text only while that saves time. The answer is the same. llama-server's names, such
+    as `ngram-mod,draft-simple`, are understood."""
+    ngram_max: Annotated[
+        int,
+        Flag(
+            "--spec-ngram-mod-n-max",
+            "--spec-ngram-simple-size-m",
+            "--spec-ngram-map-k-size-m",
+            "--spec-ngram-map-k4v-size-m",
+        ),
+    ] = Field(32, ge=0, le=MOST_GUESSED)
+    """The most tokens to guess at once from earlier text; more than 64 count as 64."""

@@ -17,6 +17,8 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
 MOST_DRAFTED = 64
 """The most draft tokens. The model computes a row of logits for each."""
+MOST_GUESSED = 1024
+"""The largest number of guessed tokens that llama-server accepts."""
 MOST_LAYERS = 1024
 """The most layers of a model."""
 MOST_CPUS = 512
@@ -155,6 +157,39 @@ def layers_from_text(text: str) -> int | str:
         return max(int(text), -1)
     except ValueError:
         raise ValueError("expected a number of layers, 'all' or 'auto'") from None
+
+
+_SPECULATION = {
+    "none": "none",
+    "ngram": "ngram",
+    "draft": "draft",
+    "auto": "auto",
+    "draft-simple": "draft",
+    "ngram-simple": "ngram",
+    "ngram-map-k": "ngram",
+    "ngram-map-k4v": "ngram",
+    "ngram-mod": "ngram",
+    "ngram-cache": "ngram",
+}
+_DRAFT_HEADS = ("draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark")
+
+
+def speculation_type(value: Any) -> Any:
+    """`none`, `ngram`, `draft` or `auto`, or names that llama-server knows, separated by commas."""
+    if not isinstance(value, str):
+        return value
+    names = [name.strip() for name in value.split(",")]
+    for name in names:
+        if name in _DRAFT_HEADS:
+            raise ValueError(f"{name} is not supported: this server has no draft heads, only draft models (draft)")
+        if name not in _SPECULATION:
+            raise ValueError(
+                f"expected none, ngram, draft or auto, or names of llama-server such as ngram-mod, not {name}"
+            )
+    found = {_SPECULATION[name] for name in names}
+    if "none" in found or len(found) == 1:
+        return "none" if "none" in found else found.pop()
+    return "auto"
 
 
 def number_or_default(text: str) -> int | None:

@@ -53,6 +53,8 @@ class StepBudget:
         Returns the seconds of the prompt tokens.
         """
         tokens = sum(count for _, count in chunks)
+        if seconds <= 0:
+            return 0.0
         if not tokens:
             self._generation.observe(answers, seconds)
             return 0.0

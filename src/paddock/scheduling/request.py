@@ -83,6 +83,8 @@ class Request:
     """How many tokens of the answer were drafted."""
     accepted: int = 0
     """How many drafted tokens were accepted."""
+    guesser: Any = None
+    """What guesses its next tokens. The scheduler sets it."""
     last_turn: int = 0
     """When it was last part of a step, where requests cannot all share one."""
 

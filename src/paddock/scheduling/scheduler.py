@@ -21,6 +21,7 @@ from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.sharing import Sharing, SnapshotSharing
 from paddock.scheduling.slots import Slots
 from paddock.scheduling.snapshot_cache import SnapshotCache
+from paddock.scheduling.speculation import Speculation
 from paddock.scheduling.step_groups import StepGroups
 from paddock.types import CacheShape, Copied, FinishReason, Sampled, Span
 
@@ -47,6 +48,7 @@ class Scheduler:
         exact_batch: int = 1,
         draft_slots: int = 0,
         budget: StepBudget | None = None,
+        speculation: Speculation | None = None,
     ) -> None:
         self._shape = shape
         self._n_ctx = n_ctx
@@ -63,6 +65,9 @@ class Scheduler:
         self.slots = Slots(slots, self.cache)
         self._admission = Admission(self._layout, self.slots, continuous=continuous)
         self._queue = self._admission.queue
+        self._speculation = speculation or Speculation()
+        self._rests_drafts = False
+        """The engine had no cells for a step with drafts: the next one has none."""
         self.disk: DiskTier | None = None
         self._groups = StepGroups(exact_batch)
         self._chunks = PrefillChunks(self._budget, self._queue)
@@ -158,15 +163,17 @@ class Scheduler:
         is_urgent = bool(spans) and not decodes and self._chunks.prompts_only
         if self._may_write_back(silence, is_urgent=is_urgent):
             self._write_back_some()
-        plan = Plan(self.cache.take_operations(), spans, requests, decodes)
+        plan = Plan([], spans, requests, decodes)
         self._draft(plan)
+        plan.operations.extend(self.cache.take_operations())
         return plan if spans or plan.operations else None
 
     def commit(self, plan: Plan, results: Sequence[Sampled | None], seconds: float = 0.0) -> list[Progress]:
         """Record what the step computed. `results` has an entry for each span, None where no token was sampled."""
         if seconds and plan.spans and not plan.exact:
             chunks = plan.chunks
-            prompts = self._budget.observe(answers=plan.decodes, chunks=chunks, seconds=seconds)
+            undrafted = seconds - self._speculation.observe(plan, results, seconds)
+            prompts = self._budget.observe(answers=plan.decodes, chunks=chunks, seconds=undrafted)
             self.prices.prefill.observe(sum(count for _, count in chunks), prompts)
             rent = self._budget.seconds_per_cell * sum(count for _, count in chunks)
             self.cache.charge_idle(rent + (self._shape.idle_cell_seconds if plan.decodes else 0.0))
@@ -204,6 +211,9 @@ class Scheduler:
         """The engine had no room for this step and computed nothing of it: free cells. Returns a request that has no
         room even alone; it is removed.
         """
+        if any(span.draft for span in plan.spans):
+            self._rests_drafts = True  # nothing else need give way
+            return None
         return self._admission.recover_cells(plan.requests)
 
     def check_idle(self) -> None:
@@ -262,14 +272,16 @@ class Scheduler:
         return spans, requests, len(decodes)
 
     def _draft(self, plan: Plan) -> None:
-        """Allow drafts for the generating requests. The draft model is slow, so it is used for few requests only, and
-        while no prompt waits.
+        """Allow drafts for the generating requests, and guess what can be guessed. The draft model is slow, so it is
+        used for few requests only, and while no prompt waits.
         """
-        if plan.exact or not plan.decodes or not self._shape.can_roll_back:
+        rests, self._rests_drafts = self._rests_drafts, False
+        if rests or plan.exact or not plan.decodes or not self._shape.can_roll_back:
             return
         with_model = len(plan.spans) == plan.decodes <= self._draft_slots
         room = min(self._n_batch, self._layout.free_cells)
         allow_drafts(plan, room=room, n_ctx=self._n_ctx, with_model=with_model)
+        self._speculation.propose(plan, self.cache, self._end_tokens)
 
     def _prefill(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
         """Divide the room beside the generating requests among the prompts."""

@@ -76,6 +76,7 @@ from paddock.types.sampling import (
     DraftParams,
     SamplerName,
     SamplingParams,
+    SpeculationType,
     sampler_letter,
     sampler_named,
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from paddock.types.models import Adapters
 from paddock.types.prompts import ChatPrompt, MixedPrompt, PairPrompt, Prompt, TextPrompt, TokenPrompt
-from paddock.types.sampling import Constraint, SamplingParams
+from paddock.types.sampling import Constraint, SamplingParams, SpeculationType
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,6 +60,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer ends before a line with less indentation. The first line is exempt."""
     max_seconds: float = 0.0
     """After this time the answer ends at the next line break; 0: no limit."""
+    draft_type: SpeculationType | None = None
+    """Which sources of guesses are used, of those that the model has. None: all."""
     draft_n_max: int | None = None
     """This field and the next two override `DraftParams`; None: the model's setting."""
     draft_n_min: int | None = None

@@ -89,6 +89,10 @@ class Constraint(msgspec.Struct, frozen=True):
     """Constraints that a Lark grammar refers to as `@part0`, `@part1` …"""
 
 
+SpeculationType = Literal["none", "ngram", "draft", "auto"]
+"""How tokens are guessed: not at all, from earlier text, by the draft model, or by both where that pays."""
+
+
 class DraftParams(msgspec.Struct, frozen=True):
     """Parameters of speculative decoding. Names and meanings are those of llama-server."""
 
@@ -104,3 +108,13 @@ class DraftParams(msgspec.Struct, frozen=True):
     """
     priced: bool = False
     """Guess only while that is expected to save time. Otherwise: always."""
+
+    def limited(self, type: SpeculationType | None) -> DraftParams:
+        """Without the sources that this type does not use. None: all."""
+        changes: dict[SpeculationType | None, dict[str, int]] = {
+            "none": {"n_max": 0, "lookup": 0},
+            "ngram": {"n_max": 0, "priced": False},
+            "draft": {"lookup": 0},
+            "auto": {"priced": True},
+        }
+        return msgspec.structs.replace(self, **changes.get(type, {}))

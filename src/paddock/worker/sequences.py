@@ -79,5 +79,11 @@ def _draft(request: GenerateRequest, reply: Reply | None, default: DraftParams) 
     """None: no drafting. A thinking budget may end the reasoning at any token, so drafted tokens could be wrong."""
     if reply is not None and reply.thinking_budget is not None:
         return None
-    wanted = {"n_max": request.draft_n_max, "n_min": request.draft_n_min, "p_min": request.draft_p_min}
+    default = default.limited(request.draft_type)
+    n_max, lookup = default.n_max, default.lookup
+    if request.draft_n_max is not None:
+        n_max, lookup = (request.draft_n_max if most else 0 for most in (n_max, lookup))
+    if not max(n_max, lookup):
+        return None
+    wanted = {"n_max": n_max, "lookup": lookup, "n_min": request.draft_n_min, "p_min": request.draft_p_min}
     return msgspec.structs.replace(default, **{name: value for name, value in wanted.items() if value is not None})

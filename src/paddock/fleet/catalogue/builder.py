@@ -166,7 +166,7 @@ class _Builder:
         )
         if settings.adapters:
             model = _with_adapters(model, settings.adapters)
-        if settings.model_draft is not None:
+        if settings.model_draft is not None and settings.spec_type in ("draft", "auto"):
             # Like a model's path: relative to the models directory, unless -m was given.
             base = self._settings.models_directory if self._settings.model is None else None
             model = _with_draft(model, (base or Path()) / settings.model_draft)

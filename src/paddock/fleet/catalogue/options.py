@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable
 from typing import Any
 
-from paddock.config import ModelSettings
+from paddock.config import MOST_DRAFTED, ModelSettings
 from paddock.config.fields import cpus_of_mask, cpus_of_range, folder_and_size
 from paddock.errors import StartupError
 from paddock.fleet.catalogue.tensor_overrides import DENSE, EXPERTS, of_first_layers
@@ -55,7 +55,9 @@ def _computed(settings: ModelSettings) -> dict[str, Any]:
         "tensor_overrides": [*_tensor_overrides(settings), *of_first_layers(DENSE, settings.n_cpu_ffn)],
         "tensor_overrides_draft": _tensor_overrides(settings, "_draft"),
         "rope_freq_scale": 1 / settings.rope_scale if settings.rope_scale is not None else settings.rope_freq_scale,
-        "draft": DraftParams(settings.draft_max, settings.draft_min, settings.draft_p_min),
+        "draft": DraftParams(
+            settings.draft_max, settings.draft_min, settings.draft_p_min, min(settings.ngram_max, MOST_DRAFTED)
+        ).limited(settings.spec_type),
     }
 
 

@@ -10,6 +10,7 @@ import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
 
 from paddock.config import LARGEST_SCALE, MOST_DRAFTED
+from paddock.config.fields import speculation_type
 from paddock.errors import InvalidRequest, UnsupportedParameter
 from paddock.gateway.generation.sampling_fields import SamplingFields
 from paddock.gateway.http import sizes
@@ -22,6 +23,7 @@ from paddock.types import (
     MixedPrompt,
     Origin,
     Prompt,
+    SpeculationType,
     TextPrompt,
     TokenPrompt,
     unknown_formats,
@@ -195,8 +197,12 @@ class GenerationFields(SamplingFields, ModelFields):
     json_schema: dict[str, Any] | bool | None = None
     regex: str | None = Field(None, max_length=sizes.LARGEST_CONSTRAINT)
     """Paddock's own."""
+    draft_type: Annotated[SpeculationType | None, BeforeValidator(speculation_type)] = Field(
+        None, alias="speculative.type"
+    )
+    """Which guesses are made, of those that the model's `spec_type` allows. The answer does not depend on it."""
     draft_n_max: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_max")
-    """The most tokens that a draft model proposes. The answer does not depend on it."""
+    """The most tokens that are guessed at once; 0: none. The answer does not depend on it."""
     draft_n_min: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_min")
     draft_p_min: float | None = Field(None, ge=0, le=1, alias="speculative.p_min")
 
@@ -245,6 +251,7 @@ class GenerationFields(SamplingFields, ModelFields):
             return_progress=bool(self.return_progress and self.stream),
             cache_report=bool(self.cache_report),
             min_indent=self.n_indent or 0,
+            draft_type=self.draft_type,
             draft_n_max=self.draft_n_max,
             draft_n_min=self.draft_n_min,
             draft_p_min=self.draft_p_min,

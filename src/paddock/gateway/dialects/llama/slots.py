@@ -100,7 +100,8 @@ def slot_routes(services: Services) -> APIRouter:
         found = fleet.catalogue.find(model)
         slots, kind = await fleet.slots(found), await fleet.kind(found)
         info = fleet.info(found)
-        drafts = info is not None and info.draft_slots > 0
+        lookup = found.options.draft.lookup > 0
+        drafts = info is not None and (lookup or info.draft_slots > 0)
         if fail_on_no_slot and slots and all(slot.is_processing for slot in slots):
             raise Unavailable(f"all {len(slots)} slots are processing a request", retry_after=1)
         return JSON([_shown(slot, kind, drafts=drafts) for slot in slots])

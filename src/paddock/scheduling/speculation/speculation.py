@@ -1,0 +1,109 @@
+"""Which guesses are verified in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from heapq import heapify, heapreplace
+from weakref import WeakValueDictionary
+
+from paddock.scheduling.cache import Cache
+from paddock.scheduling.plan import Plan
+from paddock.scheduling.request import Request
+from paddock.scheduling.slots import namespace_of
+from paddock.scheduling.speculation.acceptance import Acceptance, ModelAcceptance
+from paddock.scheduling.speculation.draft_price import DraftPrice
+from paddock.scheduling.speculation.guesser import Guess, Guesser
+from paddock.scheduling.speculation.ngrams import NgramIndex, PromptNgrams
+from paddock.types import Sampled, Span
+
+# Each drafted token takes a row of logits as wide as the vocabulary: at most this many of them in a step.
+_MOST_ROWS = 64
+
+
+class Speculation:
+    """Drafts by lookup. They never change an answer: the engine samples every token as it would without them."""
+
+    def __init__(self) -> None:
+        self._acceptance = ModelAcceptance()
+        self._prompts: WeakValueDictionary[int, PromptNgrams] = WeakValueDictionary()
+        """By the id of the request, for its other answers."""
+        self.price = DraftPrice()
+
+    def propose(self, plan: Plan, cache: Cache, end_tokens: frozenset[int]) -> None:
+        """Set the drafts of a step, within what `Span.drafting` allows."""
+        allowed = [
+            (span, request, span.drafting.params)
+            for span, request in zip(plan.spans, plan.requests, strict=True)
+            if span.drafting is not None and span.drafting.params.lookup
+        ]
+        priced: list[tuple[Span, Guess]] = []
+        room = _MOST_ROWS
+        for span, request, params in allowed:
+            guesser = self._guesser(request, cache)
+            guesser.catch_up()
+            most = min(params.lookup, max(_MOST_ROWS // len(allowed), 1), room)
+            guess = guesser.guess(most, end_tokens, priced=params.priced) if most > 0 else None
+            if guess is None or len(guess.tokens) < params.n_min:
+                continue
+            if params.priced:
+                priced.append((span, guess))
+            else:
+                _set(span, guess, len(guess.tokens))
+                room -= len(guess.tokens)
+        if priced:
+            self._buy(plan.decodes, priced)
+
+    def observe(self, plan: Plan, results: Sequence[Sampled | None], seconds: float) -> float:
+        """A step took so long. Returns how much of this was for drafts, as far as known."""
+        drafts = [result for result in results if result is not None and result.drafted]
+        drafted = sum(result.drafted for result in drafts)
+        if len(plan.spans) > plan.decodes:
+            return min(self.price.draft_seconds(plan.decodes, drafted), seconds / 2) if drafted else 0.0
+        if any(result.draft_source == "model" for result in drafts):
+            return seconds  # the draft model took a part of it
+        self.price.observe(plan.decodes, drafted, sum(len(result.more) for result in drafts), seconds)
+        return max(seconds - self.price.plain(plan.decodes), 0.0) if drafted else 0.0
+
+    def _buy(self, answers: int, guesses: list[tuple[Span, Guess]]) -> None:
+        """Verify the most likely tokens of all guesses, as many as pay."""
+        chances: list[float] = []
+        order: list[int] = []
+        heap = [(-guess.chances[0], index, 0) for index, (_, guess) in enumerate(guesses)]
+        heapify(heap)
+        while heap and len(order) < _MOST_ROWS:
+            chance, index, place = heap[0]
+            chances.append(-chance)
+            order.append(index)
+            rest = guesses[index][1].chances[place + 1 : place + 2]
+            # A guess that has ended sorts behind all others.
+            heapreplace(heap, (-rest[0], index, place + 1) if rest else (1.0, index, place + 1))
+            if heap[0][0] > 0:
+                break
+        bought = order[: self.price.count(answers, chances)]
+        for index in set(bought):
+            span, guess = guesses[index]
+            _set(span, guess, bought.count(index))
+
+    def _guesser(self, request: Request, cache: Cache) -> Guesser:
+        """The one of this request. After a context shift it starts anew."""
+        guesser: Guesser | None = request.guesser
+        if guesser is None or guesser.tokens is not request.tokens:
+            guesser = request.guesser = self._new_guesser(request, cache)
+        return guesser
+
+    def _new_guesser(self, request: Request, cache: Cache) -> Guesser:
+        prompt = self._prompts.get(request.id)
+        if prompt is None or prompt.size != request.prompt_size or request.is_shifted:
+            prompt = PromptNgrams(request.tokens[: request.prompt_size])
+            if not request.is_shifted:
+                self._prompts[request.id] = prompt
+        index = NgramIndex(request.tokens, prompt)
+        # Only within its namespace: the answers of other tenants must not show, not even by the time that a step takes.
+        shares = request.namespace is not None and not request.is_shifted
+        look_up = partial(cache.nearest, namespace_of(request)) if shares else None
+        return Guesser(request.tokens, index, Acceptance(self._acceptance), look_up)
+
+
+def _set(span: Span, guess: Guess, count: int) -> None:
+    span.draft, span.draft_source = list(guess.tokens[:count]), guess.source
