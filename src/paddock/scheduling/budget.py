@@ -93,6 +93,19 @@ class StepBudget:
         """What a chunk takes."""
         return self._prompts.seconds(position, count)
 
+    def is_better_together(
+        self, chunks: Sequence[tuple[int, int]], more: Sequence[tuple[int, int]], seconds: float
+    ) -> bool:
+        """Whether prompts end earlier on average if a step has `more` of them, which fill a tile, than if there is one
+        step after the other with as many as these. So many seconds are allowed. Only in shared cells: a tile has rows
+        of one stream.
+        """
+        if not self.unified or not self._prompts:
+            return False
+        few, many = self._prompts.seconds_together(chunks), self._prompts.seconds_together(more)
+        in_turn = few * (len(more) / len(chunks) + 1) / 2
+        return many < in_turn and many <= _TILE_STRETCH * max(seconds, few)
+
     @property
     def seconds_per_cell(self) -> float:
         """How much longer a prompt token takes for each cell that attention reads."""

@@ -79,6 +79,8 @@ class PrefillChunks:
             # Parts of a tile would take as long as a whole one.
             order = [(request, room) for request in ([senior, *others] if self._passed_over else others)]
         share = self._give_out(order, seconds, room, brief=contended)
+        if not contended:
+            self._fill_tile(share, seconds if answers else math.inf, room)
         self._passed_over = 0 if share.get(oldest) else self._passed_over + 1
         return [(request, count) for request, count in share.items() if count > 0]
 
@@ -112,6 +114,25 @@ class PrefillChunks:
             if request.needs_prompt_probs:
                 rows -= count
         return share
+
+    def _fill_tile(self, share: dict[Request, int], seconds: float, room: int) -> None:
+        """Add the ends of other prompts to a step with less than a tile, if they end earlier then: several users have
+        short questions after one long text.
+        """
+        fuller = {request: count for request, count in share.items() if count}
+        tokens = sum(fuller.values())
+        for request, count in share.items():
+            whole = request.max_chunk
+            if tokens >= TILE or count or request.prompt_probs >= 0 or whole > min(_SHORT, room - tokens):
+                continue
+            fuller[request] = whole
+            tokens += whole
+        if not tokens >= TILE > sum(share.values()):
+            return
+        few = [(request.computed, count) for request, count in share.items() if count]
+        more = [(request.computed, count) for request, count in fuller.items()]
+        if self._budget.is_better_together(few, more, seconds):
+            share.update(fuller)
 
     def _ranks(self, prompts: Sequence[Request], running: Sequence[Request]) -> dict[Request, int]:
         """The rank of each prompt by its key's turn, from 0 on. A leader has the best rank of its followers."""

@@ -33,7 +33,7 @@ class PromptCost:
     def observe(self, chunks: Sequence[tuple[int, int]], seconds: float) -> None:
         """These chunks, each a start and a count, took so long together."""
         tokens = sum(count for _, count in chunks)
-        tiled = sum(_positions(*chunk) for chunk in chunks if (tokens if self._unified else chunk[1]) >= TILE)
+        tiled = sum(_positions(*chunk) for chunk in chunks if self._is_tiled(chunk, tokens))
         rows = sum(_positions(*chunk) for chunk in chunks) - tiled
         # For each token, so that a short step counts as much as a long one.
         self._fit.observe([tiled / tokens / _SCALE, rows / tokens / _SCALE], seconds / tokens)
@@ -42,6 +42,18 @@ class PromptCost:
         """What a chunk would take; 0 if nothing is known."""
         base, slope = self._base_and_slope(tiled=count >= TILE)
         return base * count + slope * _positions(start, count)
+
+    def seconds_together(self, chunks: Sequence[tuple[int, int]]) -> float:
+        """What chunks of several sequences would take in one step."""
+        tokens, total = sum(count for _, count in chunks), 0.0
+        for chunk in chunks:
+            base, slope = self._base_and_slope(tiled=self._is_tiled(chunk, tokens))
+            total += base * chunk[1] + slope * _positions(*chunk)
+        return total
+
+    def _is_tiled(self, chunk: tuple[int, int], tokens: int) -> bool:
+        """Whether a chunk in a step of so many tokens is computed in tiles."""
+        return (tokens if self._unified else chunk[1]) >= TILE
 
     @property
     def seconds_per_cell(self) -> float:
