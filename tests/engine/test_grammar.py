@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llguidance import LLTokenizer
 
 from paddock.engine import grammar as module
 from paddock.engine.fake_vocab import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
+from paddock.engine.grammar_tables import build_tokenizer
 from paddock.engine.sampler import Sampler
 from paddock.errors import InvalidRequest
 from paddock.types import Constraint, SamplingParams
@@ -272,8 +272,8 @@ def test_the_tables_of_a_vocabulary_are_built_once_for_concurrent_requests(monke
         built.append(args)
         return real(*args, **options)
 
-    real = LLTokenizer
-    monkeypatch.setattr(module, "LLTokenizer", build)
+    real = build_tokenizer
+    monkeypatch.setattr(module, "build_tokenizer", build)
     source = GrammarSource(FakeVocab(), 260)
     with ThreadPoolExecutor(4) as threads:
         compiled = list(threads.map(lambda _: source.compile(Constraint("regex", "a+", "regex")), range(8)))

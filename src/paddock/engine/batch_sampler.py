@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from paddock.engine.candidates import Ids, Logits, repair, top_k_rows
+from paddock.engine.candidates import Floats, Ids, Logits, repair, top_k_rows
 from paddock.engine.grammar import Grammar
+from paddock.engine.near_best import limits_of, near_best
 from paddock.engine.sampler import Replaced, Sampler
 from paddock.engine.sampling_errors import no_token_left, sampling_failed
 from paddock.errors import ConstraintFailed, PaddockError
@@ -27,8 +29,9 @@ class BatchSampler:
         self.samplers = list(samplers)
         self._greedy = [index for index, sampler in enumerate(samplers) if sampler.is_greedy]
         self._batched = [index for index, sampler in enumerate(samplers) if sampler.is_batchable]
-        self._single = sorted({*range(len(samplers))} - {*self._greedy, *self._batched})
-        together = sorted((*self._greedy, *self._batched))
+        self._unlimited = [index for index, sampler in enumerate(samplers) if sampler.is_unlimited]
+        together = sorted((*self._greedy, *self._batched, *self._unlimited))
+        self._single = sorted({*range(len(samplers))} - {*together})
         self._penalized = [(index, s) for index in together if (s := samplers[index]).uses_history]
         """They have a bias and penalties of their own."""
         biased = [index for index in together if len(samplers[index].bias) and not samplers[index].uses_history]
@@ -40,8 +43,8 @@ class BatchSampler:
         self._top_k = np.array([[p.top_k] for p in params])
         self._top_p = np.array([[p.top_p if p.top_p < 1 else 2.0] for p in params])
         self._min_p = np.array([[p.min_p] for p in params])
-        self._temperature = np.array([[p.temperature] for p in params])
         self._width = max((p.top_k for p in params), default=0)
+        self._limits = limits_of([samplers[index].params for index in self._unlimited])
         self._constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
 
     def choose(self, rows: Logits) -> list[Sampled]:
@@ -65,40 +68,53 @@ class BatchSampler:
         return chosen
 
     def _choose_unconstrained(self, rows: Logits) -> list[Sampled]:
-        before = [self.samplers[index].drawn for index in self._batched]
+        drawing = [*self._batched, *self._unlimited]
+        before = [self.samplers[index].drawn for index in drawing]
         try:
             with self._with_bias(rows), self._with_penalties(rows):
-                results = self._choose_batched(rows)
+                results, undecided = self._choose_batched(rows)
         except Exception:
             # Repeat row by row, so that only the row that failed has an error.
-            for index, drawn in zip(self._batched, before, strict=True):
+            for index, drawn in zip(drawing, before, strict=True):
                 self.samplers[index].drawn = drawn
             return [_choose_single(sampler, row) for sampler, row in zip(self.samplers, rows, strict=True)]
         for index, sampler in self._penalized:
             token = results[index].token
-            if token is not None:
+            if token is not None and index not in undecided:
                 sampler.remember(token)
-        for index in self._single:
+        for index in (*self._single, *undecided):
             results[index] = _choose_single(self.samplers[index], rows[index])
         return results
 
-    def _choose_batched(self, rows: Logits) -> list[Sampled]:
-        """Choose for the greedy and batched rows. The others get a placeholder."""
+    def _choose_batched(self, rows: Logits) -> tuple[list[Sampled], list[int]]:
+        """Choose for the greedy, batched and unlimited rows. The others get a placeholder, and so do the unlimited rows
+        that are also returned.
+        """
+        undecided: list[int] = []
+        chosen = self._greedy
         if len(self._greedy) == len(rows):
             tokens = rows.argmax(axis=1)
-            batched_ids = _NO_IDS
         else:
             tokens = np.zeros(len(rows), np.int64)
             for index in self._greedy:
                 tokens[index] = rows[index].argmax()
-            batched_ids = np.asarray(self._batched, np.int64)
             if self._batched:
-                tokens[batched_ids] = self._filter_and_draw(rows)
+                tokens[self._batched] = self._filter_and_draw(rows)
+            decided: list[int] = []
+            if self._unlimited:
+                near = near_best(rows, self._unlimited, self._limits)
+                is_decided = near.kept > 0
+                decided = np.array(self._unlimited)[is_decided].tolist()
+                undecided = np.array(self._unlimited)[~is_decided].tolist()
+                if decided:
+                    kept = np.arange(near.ids.shape[1]) < near.kept[is_decided, None]
+                    tokens[decided] = self._draw(decided, near.ids[is_decided], near.logits[is_decided], kept)
+            chosen = [*self._greedy, *self._batched, *decided]
         results = [Sampled(token) for token in tokens.tolist()]
-        for index in (*self._greedy, *batched_ids.tolist()):
+        for index in chosen:
             if not rows[index, tokens[index]] > -np.inf:  # forbidden or NaN
                 results[index] = self._choose_invalid(index, rows[index])
-        return results
+        return results, undecided
 
     def _choose_invalid(self, index: int, row: Logits) -> Sampled:
         """Choose from a row whose best logit is NaN, or in which no token is left. The row includes its bias."""
@@ -134,7 +150,7 @@ class BatchSampler:
                 sampler.restore(row, logits)
 
     def _filter_and_draw(self, rows: Logits) -> Ids:
-        """Top-k, top-p, min-p, temperature and the draw, as matrices with one row per request."""
+        """Top-k, top-p, min-p and the draw, as matrices with one row per request."""
         which, width = self._batched, min(self._width, rows.shape[1])
         ids = top_k_rows(rows, which, width)
         logits = rows[np.asarray(which)[:, None], ids].astype(np.float64)
@@ -150,7 +166,12 @@ class BatchSampler:
         # Keep a token if those before it add up to less than top_p and it has at least min_p of the best probability.
         kept = (total - weights < self._top_p * total[:, -1:]) & (weights >= self._min_p)
         kept[:, 0] = True
-        weights = np.where(kept, np.exp(logits / self._temperature), 0.0)
+        return self._draw(which, ids, logits, kept)
+
+    def _draw(self, which: list[int], ids: Ids, logits: Floats, kept: npt.NDArray[np.bool_]) -> Ids:
+        """Temperature and the draw, among the candidates of each row that are kept. The first is the most likely."""
+        temperature = np.array([[self.samplers[index].params.temperature] for index in which])
+        weights = np.where(kept, np.exp((logits - logits[:, :1]) / temperature), 0.0)
         total = weights.cumsum(axis=1)
         points = np.array([[self.samplers[index].next_uniform()] for index in which]) * total[:, -1:]
         at = np.minimum((total <= points).sum(axis=1), kept.cumsum(axis=1).argmax(axis=1))

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from paddock.engine.candidates import Logits
 from paddock.engine.forced_tokens import Habits, draft_forced
+from paddock.engine.grammar_tables import build_tokenizer
 from paddock.engine.protocol import Vocab
 from paddock.engine.schema import rewritten, without_year_zero
 from paddock.errors import InvalidRequest
@@ -125,15 +126,14 @@ class GrammarSource:
 
     def prepare(self) -> None:
         """Build the tables that all constraints need, once. This takes half a second for 50,000 tokens and several
-        seconds for 250,000, so it is done for the first constraint. Concurrent callers wait.
+        seconds for 250,000, and 110 MiB, so it is done for the first constraint. Concurrent callers wait.
         """
         with self._building:
             _ = self._tokenizer
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
-        vocabulary = TokenizerWrapper(_Vocabulary(self._vocab, self._n_vocab))
-        return LLTokenizer(vocabulary, eos_token=sorted(self._vocab.end_tokens) or None)
+        return build_tokenizer(_Vocabulary(self._vocab, self._n_vocab), sorted(self._vocab.end_tokens))
 
     def compile(self, constraint: Constraint) -> Grammar:
         """May take a while. Raises `InvalidRequest` if the constraint is malformed, too large or not enforceable."""

@@ -25,7 +25,7 @@ from paddock.engine.sampling_errors import no_token_left
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
 # Part of `system_fingerprint`: increase it whenever the same logits and seed may give another token.
-PROFILE = 3
+PROFILE = 4
 _MASK = (1 << 64) - 1
 _XTC_DRAW = 0x5851F42D4C957F2D
 _MAX_BATCHED_K = 256
@@ -105,13 +105,22 @@ class Sampler:
 
     @cached_property
     def is_batchable(self) -> bool:
-        """After the first penalties only the batched filters are active, in their order."""
+        """After the first penalties only the batched filters are active, in their order, and top-k is."""
+        return self._is_common and 0 < self.params.top_k <= _MAX_BATCHED_K
+
+    @cached_property
+    def is_unlimited(self) -> bool:
+        """The same with top-p or min-p, and without top-k."""
+        p = self.params
+        return self._is_common and p.top_k <= 0 and (0 < p.min_p <= 1 or (p.top_p < 1 and p.min_p <= 0))
+
+    @cached_property
+    def _is_common(self) -> bool:
         p = self.params
         order = tuple(name for name in p.samplers if SAMPLERS[name].is_batched)
         return (
             self._is_plain and all(SAMPLERS[name].is_batched for name in self._filters) and order == batched_order()
-            and not p.dynatemp_range and 0 < p.top_k <= _MAX_BATCHED_K
-            and p.min_keep <= 1 and p.temperature >= MIN_TEMPERATURE
+            and not p.dynatemp_range and p.min_keep <= 1 and p.temperature >= MIN_TEMPERATURE
         )  # fmt: skip
 
     @cached_property
