@@ -16,7 +16,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 
 @pytest.fixture(scope="module", params=[3, 1000], ids=["sometimes wrong", "always right"])
 def speculating(request: pytest.FixtureRequest) -> Iterator[Server]:
-    with Server("-m", f"fake:draft={request.param}", "--draft-max", "6") as server:
+    with Server("-m", f"fake:draft={request.param}", "--draft-max", "6", "--spec-type", "draft") as server:
         yield server
 
 
@@ -53,7 +53,7 @@ def test_a_draft_model_does_not_change_the_answer(
 ) -> None:
     text = "say: one\n  two\n  three\nfour" if "n_indent" in options else "What does the horse do?"
     body = chat_body(text, seed=3, **options)
-    expected = _post(fake_server, "/v1/chat/completions", body)
+    expected = _post(fake_server, "/v1/chat/completions", body | {"speculative.type": "none"})
     answer = _post(speculating, "/v1/chat/completions", body)
     again = _post(speculating, "/v1/chat/completions", body)
     for choice in (*expected["choices"], *answer["choices"], *again["choices"]):
@@ -78,8 +78,14 @@ def test_each_token_is_a_separate_event(speculating: Server, fake_server: Server
     assert streamed[0] == streamed[1]
 
 
-def test_slots_show_speculation(speculating: Server, fake_server: Server) -> None:
-    for server, drafts in ((speculating, True), (fake_server, False)):
+@pytest.fixture(scope="module")
+def plain_server() -> Iterator[Server]:
+    with Server("-m", "fake:", "--spec-type", "none") as server:
+        yield server
+
+
+def test_slots_show_speculation(speculating: Server, plain_server: Server) -> None:
+    for server, drafts in ((speculating, True), (plain_server, False)):
         timings = server.chat("What does the mare do?", seed=1)["timings"]
         slots = server.client.get("/slots").json()
         assert all(slot["speculative"] is drafts for slot in slots)
@@ -154,6 +160,7 @@ def test_draft_model_setting_and_reload(tiny_models: dict[str, Path], tmp_path: 
     config = tmp_path / "config.json"
 
     def configure(**settings: Any) -> None:
+        settings["spec_type"] = "draft"
         manager = {"models_directory": str(directory), "n_ctx": 1024, "models": {"llama": settings}}
         config.write_text(json.dumps({"model_manager": manager}))
 

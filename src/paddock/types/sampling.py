@@ -102,11 +102,11 @@ class DraftParams(msgspec.Struct, frozen=True):
     """Drafts of fewer tokens are not verified."""
     p_min: float
     """The draft ends before a token whose probability is lower than this."""
-    lookup: int = 0
+    lookup: int
     """The most tokens to guess at once without a draft model: from earlier text, or because a grammar allows no others.
     0: no guesses.
     """
-    priced: bool = False
+    priced: bool
     """Guess only while that is expected to save time. Otherwise: always."""
 
     def limited(self, type: SpeculationType | None) -> DraftParams:

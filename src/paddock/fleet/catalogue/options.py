@@ -56,7 +56,11 @@ def _computed(settings: ModelSettings) -> dict[str, Any]:
         "tensor_overrides_draft": _tensor_overrides(settings, "_draft"),
         "rope_freq_scale": 1 / settings.rope_scale if settings.rope_scale is not None else settings.rope_freq_scale,
         "draft": DraftParams(
-            settings.draft_max, settings.draft_min, settings.draft_p_min, min(settings.ngram_max, MOST_DRAFTED)
+            settings.draft_max,
+            settings.draft_min,
+            settings.draft_p_min,
+            lookup=min(settings.ngram_max, MOST_DRAFTED),
+            priced=True,
         ).limited(settings.spec_type),
     }
 

@@ -1,0 +1,104 @@
+"""Tokens guessed from earlier text, on a real server: they change the speed of an answer, not its content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server import Server, events, wait_for
+
+# Without rounding to half precision a step of another shape gives the same text.
+EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-t", "1", "-c", "2048", "-np", "4")
+TEXT = "the horse and the brook and the horse and the brook and the horse and "
+
+
+@pytest.fixture(scope="module")
+def plain(tiny_models: dict[str, Path]) -> Iterator[Server]:
+    with Server("-m", str(tiny_models["llama"]), "--spec-type", "none", *EXACT) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=["ngram", "auto"])
+def guessing(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Server]:
+    with Server("-m", str(tiny_models["llama"]), "--spec-type", request.param, "--metrics", *EXACT) as server:
+        yield server
+
+
+def _post(server: Server, body: dict[str, Any]) -> dict[str, Any]:
+    response = server.client.post("/completion", json={"prompt": TEXT, "temperature": 0, "n_predict": 120} | body)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"ignore_eos": True},
+        {"temperature": 0.8, "seed": 4},
+        {"n_predict": 13},
+        {"n_probs": 2, "n_predict": 40},
+        {"repeat_penalty": 1.3, "repeat_last_n": 20},
+        {"regex": "[a-z ]{60,90}"},
+        {"cache_prompt": False},
+    ],
+    ids=str,
+)
+def test_guesses_do_not_change_the_answer(plain: Server, guessing: Server, options: dict[str, Any]) -> None:
+    expected = _post(plain, options)
+    assert "draft_n" not in expected["timings"]
+    for _ in range(2):
+        answer = _post(guessing, options)
+        for name in ("content", "tokens_predicted", "stop_type", "stopping_word", "truncated"):
+            assert answer[name] == expected[name], name
+        probs = [[entry["token"] for entry in one.get("completion_probabilities", ())] for one in (answer, expected)]
+        assert probs[0] == probs[1]
+
+
+def test_a_stop_string_ends_the_answer_in_the_middle_of_a_guess(plain: Server, guessing: Server) -> None:
+    text = _post(plain, {"ignore_eos": True})["content"]
+    stop = text[len(text) // 2 :][:4]
+    expected, answer = (_post(server, {"ignore_eos": True, "stop": [stop]}) for server in (plain, guessing))
+    assert (answer["content"], answer["stopping_word"]) == (expected["content"], expected["stopping_word"])
+
+
+def test_streams_have_an_event_for_each_token(plain: Server, guessing: Server) -> None:
+    body = {"prompt": TEXT, "temperature": 0, "n_predict": 60, "ignore_eos": True, "stream": True}
+    streamed = []
+    for server in (plain, guessing):
+        with server.client.stream("POST", "/completion", json=body) as response:
+            streamed.append([json.loads(data)["content"] for _, data in events(response)])
+    assert streamed[0] == streamed[1]
+
+
+def test_repeated_text_is_guessed_and_counted(tiny_models: dict[str, Path]) -> None:
+    with Server("-m", str(tiny_models["llama"]), "--spec-type", "ngram", "--metrics", *EXACT) as server:
+        first = _post(server, {"ignore_eos": True})["timings"]
+        again = _post(server, {"ignore_eos": True})["timings"]
+        off = _post(server, {"ignore_eos": True, "speculative.n_max": 0})["timings"]
+        none = _post(server, {"ignore_eos": True, "speculative.type": "none"})["timings"]
+        assert 0 < again["draft_n_accepted"] <= again["draft_n"]
+        assert again["draft_n_accepted"] > 60, "the same answer is in the cache"
+        assert "draft_n" not in off
+        assert "draft_n" not in none
+        accepted = sum(timings.get("draft_n_accepted", 0) for timings in (first, again))
+
+        def counted() -> float:
+            name = "llamacpp:spec_decode_num_accepted_tokens_total"
+            lines = [line for line in server.client.get("/metrics").text.splitlines() if line.startswith(name)]
+            return float(lines[0].rsplit(" ", 1)[1])
+
+        wait_for(lambda: counted() >= accepted, 20, "the worker's counters")
+        assert counted() == accepted
+
+
+def test_an_unknown_type_is_refused_by_name(guessing: Server) -> None:
+    response = guessing.client.post("/completion", json={"prompt": "a", "speculative.type": "draft-mtp"})
+    assert response.status_code == 400
+    assert "speculative.type" in response.text
+    assert "draft-mtp is not supported" in response.text
