@@ -31,8 +31,12 @@ class PromptNgrams:
         """Where these two tokens may have occurred, the latest place first: positions of the token after them. A hash
         can be wrong.
         """
-        key = _hashes(np.array([first], np.uint32), np.array([second], np.uint32))[0]
-        start, end = self._hashes.searchsorted(key, "left"), self._hashes.searchsorted(key, "right")
+        # The same as `_hashes`, faster for one pair.
+        key = np.uint16(((first * _MULTIPLIERS[0] + second * _MULTIPLIERS[1]) >> 16) & 0xFFFF)
+        end = int(self._hashes.searchsorted(key, "right"))
+        if not end or self._hashes[end - 1] != key:
+            return
+        start = int(self._hashes.searchsorted(key, "left"))
         for place in self._ends[max(start, end - _CANDIDATES) : end][::-1].tolist():
             yield place + 2
 
