@@ -329,6 +329,7 @@ def test_a_model_answers_the_same_with_fewer_steps(tiny_models: dict[str, Path],
     while harness.step():
         steps += 1
     assert [harness.answers[id] for id in range(2)] == expected
-    assert all(request.accepted > 40 and request.accepted > 0.9 * request.drafted for request in requests)
+    # Guesses from earlier text are made too, while that seems to pay, and some of them are wrong.
+    assert all(request.accepted > 40 for request in requests)
     assert steps < 110
     harness.close()
