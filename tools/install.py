@@ -74,9 +74,10 @@ def use(folder: Path, name: str) -> None:
             f"{place} is not a complete installation; installed versions: {', '.join(installed(folder)) or 'none'}"
         )
     link, new = folder / "current", folder / f".current.{os.getpid()}"
+    is_first = not link.is_symlink()
     new.symlink_to(Path("versions") / name)
     new.replace(link)
-    print(f"{link} is {name}. Restart the service to use it.")
+    print(f"{link} is {name}." + ("" if is_first else " Restart the service to use it."))
 
 
 def installed(folder: Path) -> list[str]:
