@@ -230,6 +230,29 @@ def test_states_of_windowed_and_recurrent_models_survive_a_restart(
         wait_for(lambda: any("disk cache is damaged" in line for line in server.output), 60, "a log line")
 
 
+@pytest.mark.parametrize("kind", ["sliding_window", pytest.param("hybrid", marks=full)])
+def test_a_system_text_is_found_by_another_question_after_a_restart(
+    tiny_models: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    def ask(server: Server, question: str) -> tuple[str, int]:
+        messages = [{"role": "system", "content": _PROMPT}, {"role": "user", "content": question}]
+        body = {"messages": messages, "temperature": 0, "max_tokens": 12}
+        response = server.client.post("/v1/chat/completions", json=body)
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        return answer["choices"][0]["message"]["content"], cached
+
+    with _server(tiny_models[kind], None, *_PRECISE) as server:
+        right, _ = ask(server, "How?")
+    with _server(tiny_models[kind], tmp_path, *_PRECISE) as server:
+        assert ask(server, "Who was there, and what did they say? " * 8)[1] == 0
+    with _server(tiny_models[kind], tmp_path, *_PRECISE) as server:
+        answer, cached = ask(server, "How?")
+    assert answer == right
+    assert cached >= _LEAST_CACHED
+
+
 @full
 @pytest.mark.timeout(1800)
 def test_a_worker_killed_two_hundred_times(tiny_models: dict[str, Path], tmp_path: Path) -> None:

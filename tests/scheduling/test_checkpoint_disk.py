@@ -69,6 +69,27 @@ def test_a_common_beginning_is_found_by_another_prompt_after_a_restart() -> None
     assert second.text(3) == answer_alone(_SYSTEM + "is it?", 5, 1024)[0]
 
 
+@given(st.booleans(), st.integers(2, 5), st.booleans())
+def test_a_system_text_is_found_by_another_prompt_after_a_restart(unified: bool, turns: int, is_killed: bool) -> None:
+    """Also if only one conversation had it, and after that one has grown."""
+    files: Files = {}
+    size = len(_SYSTEM) + 1
+    for start in range(2):
+        harness = _harness(files, kv_unified=unified, cache_ram_bytes=4 << 20)
+        text = _SYSTEM + f"{start}" * 90
+        for turn in range(turns):
+            harness.ask(turn, text, 8, system_size=size)
+            harness.settle()
+            text += harness.text(turn) + "y" * 60
+        if not is_killed:
+            _stop(harness)
+    later = _harness(files, kv_unified=unified, cache_ram_bytes=4 << 20)
+    other = later.ask(1, _SYSTEM + "z" * 50, 5, system_size=size)
+    later.settle()
+    assert other.cached == other.from_disk == size
+    assert later.text(1) == answer_alone(_SYSTEM + "z" * 50, 5, 1024)[0]
+
+
 @example(
     ["a" * 15 + "b" + "a" * 4, "a" * 32, "a" * 33],
     {"kv_unified": False, "cache_ram_bytes": 1 << 20},

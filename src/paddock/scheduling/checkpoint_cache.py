@@ -33,6 +33,9 @@ from paddock.types import (
     SaveCheckpoint,
 )
 
+# So many system texts are remembered.
+_MAX_BEGINNINGS = 1024
+
 
 class CheckpointCache(PrefixCache):
     def __init__(self, shape: CacheShape, prices: Prices | None = None) -> None:
@@ -46,6 +49,8 @@ class CheckpointCache(PrefixCache):
         """Residents whose last state is to be copied when there is time."""
         self._is_in_place = False
         """The last sequence continues all that a resident held."""
+        self._beginnings: dict[int, None] = {}
+        """Hashes of system texts, the least recently used first."""
 
     @property
     def stored(self) -> int:
@@ -328,7 +333,9 @@ class CheckpointCache(PrefixCache):
             if any(sequence in self._held for sequence in node.holders):
                 continue  # more of it will come
             self.unwritten_states.postpone(checkpoint)
-            if is_wanted(node) and (state := stored_state(node)) is not None:
+            if (state := stored_state(node)) is None:
+                continue
+            if is_wanted(node) or self._is_noted(state.namespace, state.tokens):
                 yield state
 
     def want_file(self, checkpoint: int) -> None:
@@ -336,10 +343,23 @@ class CheckpointCache(PrefixCache):
         if checkpoint in self._checkpoints:
             self.unwritten_states.add(checkpoint, self._checkpoints[checkpoint].node)
 
-    def is_branch(self, namespace: str, tokens: list[int]) -> bool:
-        """Whether several known sequences continue these tokens."""
+    def note_beginning(self, namespace: str, tokens: list[int]) -> None:
+        """These are the tokens of a system text: other conversations are likely to begin with them too."""
+        if self._has_disk:
+            key = hash((namespace, tuple(tokens)))
+            self._beginnings.pop(key, None)
+            self._beginnings[key] = None
+            if len(self._beginnings) > _MAX_BEGINNINGS:
+                del self._beginnings[next(iter(self._beginnings))]
+
+    def _is_noted(self, namespace: str, tokens: list[int]) -> bool:
+        return bool(self._beginnings) and hash((namespace, tuple(tokens))) in self._beginnings
+
+    def is_beginning(self, namespace: str, tokens: list[int]) -> bool:
+        """Whether other conversations have these tokens too: several are known, or it is a system text."""
         match = self._tree.match(namespace, tokens)
-        return match.length == len(tokens) == match.nodes[-1].end and len(match.nodes[-1].children) > 1
+        is_branch = match.length == len(tokens) == match.nodes[-1].end and len(match.nodes[-1].children) > 1
+        return is_branch or self._is_noted(namespace, tokens)
 
     def adopt_state(self, namespace: str, tokens: list[int], state: Any) -> int:
         """Store keys and values with the checkpoint at their end. Returns how many of the tokens are cached now."""

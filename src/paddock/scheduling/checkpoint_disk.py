@@ -2,7 +2,7 @@
 
 Keys and values alone are not enough to continue, so a file has those of all tokens from the first on, and the
 checkpoint at their end. It is used whole or not at all. Files are written while nothing runs, one at a time: of the
-ends of conversations, of their last prompts, and of beginnings that several have.
+ends of conversations, of their last prompts, of system texts, and of other beginnings that several have.
 
 A state that adds little to a file is written only before the worker ends. So a conversation is not written again with
 each turn, and after a crash little of it is computed. A file replaces those of earlier turns.
@@ -135,6 +135,6 @@ class CheckpointDiskTier(DiskTier):
         assert self._index is not None, "nothing is written before"
         read = [] if self._reading is None else [old.name for old, _ in self._reading.entries]
         for old, is_shared in self._index.prefixes_of(entry)[1:]:
-            if not is_shared and old.name not in read and not self._states.is_branch(old.namespace, old.tokens):
+            if not is_shared and old.name not in read and not self._states.is_beginning(old.namespace, old.tokens):
                 self._index.remove(old)
                 self._superseded.append(old)

@@ -150,6 +150,8 @@ class SnapshotSharing(Sharing):
             if other is not request and namespace(other) == own:
                 branch = max(branch, common_prefix(other.tokens, request.tokens))
         reached, end = request.computed, request.prompt_size - 1
+        if request.system_size and isinstance(self._snapshots, CheckpointCache):
+            self._snapshots.note_beginning(own, request.tokens[: min(request.system_size, end)])
         points = {min(branch, end), end}
         if branch < _SPACING and isinstance(self._snapshots, CheckpointCache):
             likely = self._likely_branches(request.tokens, reached, end)
