@@ -78,7 +78,7 @@ def test_never_much_slower_than_the_better_of_never_and_always(
         for policy in ("never", "always", "auto")
     )
     assert auto >= 0.98 * never
-    assert auto >= 0.9 * always, "it has to find out first"
+    assert auto >= 0.75 * always, "it has to find out first"
 
 
 @pytest.mark.parametrize(("right", "cost", "gain"), [(0.97, 0.3, 1.8), (0.9, 0.3, 1.4), (0.97, 0.05, 4.0)])
