@@ -26,6 +26,7 @@ _WITHIN = 60.0
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache folder of builds. The programs that compile are fakes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PADDOCK_LIBLLAMA", raising=False)  # the build must be found
     monkeypatch.setenv("PATH", Toolchain(tmp_path / "tools").path)
     for name in ("CXX", "CC"):
         monkeypatch.delenv(name, raising=False)
