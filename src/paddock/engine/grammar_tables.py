@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import numpy as np
 from llguidance import LLTokenizer, TokenizerWrapper, _lib
 
-_TRIED_VERSIONS = ("1.9.",)
-"""Releases of llguidance of which it is known that both kinds of tokenizers are one reference."""
+_KNOWN_VERSIONS = ("1.9.1",)
+"""Releases of llguidance whose source shows that both kinds of tokenizers are one reference."""
 _POINTER = ctypes.sizeof(ctypes.c_void_p)
 _Tokenize = ctypes.CFUNCTYPE(
     ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_uint32), ctypes.c_size_t
@@ -69,7 +69,7 @@ def build_tokenizer(vocabulary: Vocabulary, end_tokens: Sequence[int]) -> LLToke
 @cache
 def is_lock_free() -> bool:
     """Whether the tables are built without Python's lock."""
-    if not version("llguidance").startswith(_TRIED_VERSIONS):
+    if version("llguidance") not in _KNOWN_VERSIONS:
         return False
     if LLTokenizer.__basicsize__ != object.__basicsize__ + _POINTER:
         return False  # an `LLTokenizer` is more than one reference
