@@ -19,6 +19,8 @@ from paddock.types import Sampled, Span
 
 # Each drafted token takes a row of logits as wide as the vocabulary: at most this many of them in a step.
 _MOST_ROWS = 64
+# Looking for guesses takes time for each answer. With many answers, after a step in which none paid, so many are without.
+_ANSWERS_PER_REST, _LONGEST_REST = 8, 4
 
 
 class Speculation:
@@ -29,6 +31,8 @@ class Speculation:
         self._prompts: WeakValueDictionary[int, PromptNgrams] = WeakValueDictionary()
         """By the id of the request, for its other answers."""
         self.price = DraftPrice()
+        self._resting = 0
+        """For so many steps more, guesses that have to pay are not looked for."""
 
     def propose(self, plan: Plan, cache: Cache, end_tokens: frozenset[int]) -> None:
         """Set the drafts of a step, within what `Span.drafting` allows."""
@@ -39,7 +43,11 @@ class Speculation:
         ]
         priced: list[tuple[Span, Guess]] = []
         room = _MOST_ROWS
+        rests = self._resting > 0
+        self._resting -= rests
         for span, request, params in allowed:
+            if rests and params.priced:
+                continue
             guesser = self._guesser(request, cache)
             guesser.catch_up()
             most = min(params.lookup, max(_MOST_ROWS // len(allowed), 1), room)
@@ -51,8 +59,8 @@ class Speculation:
             else:
                 _set(span, guess, len(guess.tokens))
                 room -= len(guess.tokens)
-        if priced:
-            self._buy(plan.decodes, priced)
+        if not rests and not (priced and self._buy(plan.decodes, priced)):
+            self._resting = min(plan.decodes // _ANSWERS_PER_REST, _LONGEST_REST)
 
     def observe(self, plan: Plan, results: Sequence[Sampled | None], seconds: float) -> float:
         """A step took so long. Returns how much of this was for drafts, as far as known."""
@@ -65,8 +73,8 @@ class Speculation:
         self.price.observe(plan.decodes, drafted, sum(len(result.more) for result in drafts), seconds)
         return max(seconds - self.price.plain(plan.decodes), 0.0) if drafted else 0.0
 
-    def _buy(self, answers: int, guesses: list[tuple[Span, Guess]]) -> None:
-        """Verify the most likely tokens of all guesses, as many as pay."""
+    def _buy(self, answers: int, guesses: list[tuple[Span, Guess]]) -> bool:
+        """Verify the most likely tokens of all guesses, as many as pay. False: none."""
         chances: list[float] = []
         order: list[int] = []
         heap = [(-guess.chances[0], index, 0) for index, (_, guess) in enumerate(guesses)]
@@ -84,6 +92,7 @@ class Speculation:
         for index in set(bought):
             span, guess = guesses[index]
             _set(span, guess, bought.count(index))
+        return bool(bought)
 
     def _guesser(self, request: Request, cache: Cache) -> Guesser:
         """The one of this request. After a context shift it starts anew."""
