@@ -20,9 +20,8 @@ _SYSTEM = "the horses of the paddock eat apples " * 3
 _LONG_ANSWER = _SYSTEM + "and sleep in the barn"
 """The fake engine continues it up to 192 tokens."""
 _Prompts = st.lists(st.text(st.sampled_from("ab"), min_size=20, max_size=90), min_size=1, max_size=5)
-_Options = st.fixed_dictionaries(
-    {"kv_unified": st.booleans(), "cache_ram_bytes": st.sampled_from([1 << 20, 300 << 10])}
-)
+_LARGE, _SMALL = 1 << 20, 300 << 10
+_Options = st.fixed_dictionaries({"kv_unified": st.booleans(), "cache_ram_bytes": st.sampled_from([_LARGE, _SMALL])})
 
 
 def _harness(files: Files, **options: object) -> DiskHarness:
@@ -92,8 +91,8 @@ def test_a_system_text_is_found_by_another_prompt_after_a_restart(unified: bool,
 
 @example(
     ["a" * 15 + "b" + "a" * 4, "a" * 32, "a" * 33],
-    {"kv_unified": False, "cache_ram_bytes": 1 << 20},
-    {"kv_unified": False, "cache_ram_bytes": 1 << 20},
+    {"kv_unified": False, "cache_ram_bytes": _LARGE},
+    {"kv_unified": False, "cache_ram_bytes": _LARGE},
 )
 @given(_Prompts, _Options, _Options)
 def test_prompts_are_found_after_a_restart(
@@ -116,7 +115,8 @@ def test_prompts_are_found_after_a_restart(
             if entry.end < request.prompt_size
             and common_prefix(entry.tokens, request.tokens[: request.prompt_size]) == entry.end
         ]
-        assert request.cached >= max(on_disk, default=0) - 32 + 1, "unless it would gain too little"
+        if after["cache_ram_bytes"] == _LARGE:  # a small memory may be full of what the prompts before it still need
+            assert request.cached >= max(on_disk, default=0) - 32 + 1, "unless it would gain too little"
 
 
 @given(_Prompts, st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8)))

@@ -14,7 +14,8 @@ Text without chat markers continues with hashed letters. A grammar replaces each
 simplest allowed one. Adapters change the hash.
 
 Options follow the colon, as in `fake:delay=0.05,n_ctx=512`:
-- `delay`: seconds per step. `load`: seconds to load. `memory`: MiB to hold. `n_ctx`: the context size.
+- `delay`: seconds per step, and as many for each token guessed from earlier text, so that guesses save no time.
+  `load`: seconds to load. `memory`: MiB to hold. `n_ctx`: the context size.
 - `draft`: speculate, with every so many-th token wrong. `short`: have this many cells fewer than reported.
 - `whole=1`: the memory can only be copied as a whole, and an operation on a part fails.
 - `checkpoint=1`: a sequence can be cut only where there is a checkpoint.
@@ -223,7 +224,7 @@ class FakeEngine:
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         if self._delay:
-            time.sleep(self._delay)
+            time.sleep(self._delay * (1 + sum(len(span.draft) for span in spans)))
         needed = self.used_cells + sum(len(span.tokens) for span in spans)
         if needed > self.shape.cells - self._short:
             raise NoCells(f"the step needs {needed} cells, but there are {self.shape.cells - self._short}")

@@ -26,8 +26,8 @@ def simulate(
     available: float = 0.7,
 ) -> float:
     """The tokens per second of answers whose guesses are right with this probability each. `seconds` is what a step
-    takes by the number of drafted tokens. In some steps there is no guess. Every step is measured a little too long, and
-    a `disturbed` one many times too long.
+    takes by the number of drafted tokens. In some steps there is no guess. Every step is measured a little too long,
+    and a `disturbed` one many times too long.
     """
     chance = random.Random(1)
     price, acceptance = DraftPrice(), Acceptance(ModelAcceptance())

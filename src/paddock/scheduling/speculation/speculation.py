@@ -19,7 +19,7 @@ from paddock.types import Sampled, Span
 
 # Each drafted token takes a row of logits as wide as the vocabulary: at most this many of them in a step.
 _MOST_ROWS = 64
-# Looking for guesses takes time for each answer. With many answers, after a step in which none paid, so many are without.
+# Looking for guesses takes time for each answer. With many, so many steps after one in which none paid are without.
 _ANSWERS_PER_REST, _LONGEST_REST = 8, 4
 
 
