@@ -44,3 +44,14 @@ def test_log_lines_are_written_with_their_level(capsys: pytest.CaptureFixture[st
         log._on_line(level, text, None)
     assert capsys.readouterr().err == ("<7>loading ..\n" if verbose else "") + "<4>beware of\n<3>broken\n"
     assert list(log.errors) == ["broken"]
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_more_shared_cells_than_the_trained_context_are_no_warning(
+    capsys: pytest.CaptureFixture[str], verbose: bool
+) -> None:
+    log = library.NativeLog()
+    log.verbose = verbose
+    line = "n_ctx_seq (16384) > n_ctx_train (8192) -- possible training context overflow\n"
+    log._on_line(3, line.encode(), None)
+    assert capsys.readouterr().err == (f"<7>{line}" if verbose else "")

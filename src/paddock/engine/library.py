@@ -17,6 +17,9 @@ from paddock.types import LibraryInfo
 _INFO, _WARNING, _ERROR, _CONTINUED = 2, 3, 4, 5
 # ggml's levels as prefixes of sd-daemon(3), which the gateway parses.
 _PREFIXES = {_INFO: "<7>", _WARNING: "<4>", _ERROR: "<3>"}
+# A warning that is wrong here: shared cells may be more than one sequence can use, and no request gets more than the
+# model was trained for.
+_EXPECTED = "possible training context overflow"
 # The error messages of a failed allocation. libllama has no error code for it.
 _NO_MEMORY = ("failed to allocate", "unable to allocate", "cannot allocate memory", "out of memory", "std::bad_alloc")
 
@@ -51,6 +54,8 @@ class NativeLog:
             return
         if self._level == _ERROR:
             self.errors.append(line)
+        elif self._level == _WARNING and line.endswith(_EXPECTED):
+            self._level = _INFO
         if self.verbose or self._level >= _WARNING:
             prefix = _PREFIXES.get(self._level, "<7>")
             sys.stderr.write("".join(f"{prefix}{part}\n" for part in line.replace("\t", " ").splitlines()))
