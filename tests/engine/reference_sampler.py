@@ -72,22 +72,11 @@ class ReferenceSampler:
                 logit = row[token] * factor if row[token] <= 0 else row[token] / factor
                 row[token] = float(logit) - count * p.frequency_penalty - p.presence_penalty
         elif p.dry_multiplier and p.dry_base >= 1:
-            for token, length in self._repeats(self._window(p.dry_penalty_last_n)).items():
+            text = self._window(p.dry_penalty_last_n)
+            for token, length in repeats(text, p.dry_allowed_length, self._breakers).items():
                 if token not in self._breakers:
                     power = (length - p.dry_allowed_length) * math.log(p.dry_base)
                     row[token] -= np.float32(p.dry_multiplier * math.exp(power))
-
-    def _repeats(self, text: list[int]) -> dict[int, int]:
-        limit = next((n for n, token in enumerate(reversed(text)) if token in self._breakers), len(text))
-        found: dict[int, int] = {}
-        for end in range(len(text) - 1):
-            length = 0
-            while length <= end and text[end - length] == text[-1 - length]:
-                length += 1
-            length = min(length, limit)
-            if length >= self._params.dry_allowed_length:
-                found[text[end + 1]] = max(found.get(text[end + 1], 0), length)
-        return found
 
     # ── filters ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,3 +136,19 @@ class ReferenceSampler:
             candidates.take(slice(1))
         else:
             candidates.logits = candidates.logits / temperature
+
+
+def repeats(text: list[int], least: int, breakers: Collection[int]) -> dict[int, int]:
+    """The repetitions that llama.cpp's DRY sampler finds, by a direct search: the longest one that each token would
+    continue.
+    """
+    limit = next((n for n, token in enumerate(reversed(text)) if token in breakers), len(text))
+    found: dict[int, int] = {}
+    for end in range(len(text) - 1):
+        length = 0
+        while length <= end and text[end - length] == text[-1 - length]:
+            length += 1
+        length = min(length, limit)
+        if length >= least:
+            found[text[end + 1]] = max(found.get(text[end + 1], 0), length)
+    return found

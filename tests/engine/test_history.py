@@ -10,26 +10,12 @@ from paddock.engine.history import History, common_endings
 from paddock.engine.sampler import Sampler
 from paddock.engine.vocab import PieceIndex
 from paddock.types import SamplingParams
+from tests.engine.reference_sampler import repeats
 
 _tokens = st.lists(st.integers(0, 3), max_size=40) | st.builds(
     lambda unit, times: unit * times, st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 20)
 )
 _windows = st.sampled_from([-1, 0, 1, 2, 7, 30, 100])
-
-
-def _slow_repeats(tokens: list[int], window: int, least: int, breakers: set[int]) -> dict[int, int]:
-    """The repetitions that llama.cpp's DRY sampler finds, by a direct search."""
-    text = tokens if window < 0 else tokens[max(0, len(tokens) - window) :]
-    limit = next((n for n, token in enumerate(reversed(text)) if token in breakers), len(text))
-    found: dict[int, int] = {}
-    for end in range(len(text) - 1):
-        length = 0
-        while length <= end and text[end - length] == text[-1 - length]:
-            length += 1
-        length = min(length, limit)
-        if length >= least:
-            found[text[end + 1]] = max(found.get(text[end + 1], 0), length)
-    return found
 
 
 @given(_tokens, st.lists(st.integers(0, 3), max_size=12), _windows, st.integers(0, 3), st.sets(st.integers(0, 5)))
@@ -42,7 +28,8 @@ def test_repeats_agree_with_a_direct_search(
             history.append((token + 1) % 4)
             history.replace_last(token)
         ids, lengths = history.repeats(window, least)
-        expected = _slow_repeats([*prompt, *answer[:length]], window, least, breakers)
+        text = [*prompt, *answer[:length]]
+        expected = repeats(text if window < 0 else text[max(0, len(text) - window) :], least, breakers)
         assert dict(zip(ids.tolist(), lengths.tolist(), strict=True)) == expected
         other = history.copy()
         other.append(0)
