@@ -61,6 +61,22 @@ def test_many_files_are_read_in_several_looks(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     written = cache.put_all(chain(tokens=100)) + cache.put_all(chain("other"))
     changes = DirectoryChanges(cache)
-    looks = [changes.look(4).found for _ in range(5)]
-    assert [len(found) for found in looks] == [4, 4, 4, 1, 0]
-    assert {entry for found in looks for entry in found} == set(written)
+    looks = [changes.look(4) for _ in range(5)]
+    assert [(len(look.found), look.is_complete) for look in looks] == [
+        (4, False),
+        (4, False),
+        (4, False),
+        (1, True),
+        (0, True),
+    ]
+    assert {entry for look in looks for entry in look.found} == set(written)
+
+
+def test_a_look_that_only_met_unusable_files_is_not_the_last(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    (entry,) = cache.put_all(chain(tokens=10))
+    os.mkfifo(cache.path(entry).with_name(f"{0:064x}-0-1.kv"))
+    changes = DirectoryChanges(cache)
+    looks = [changes.look(1) for _ in range(2)]
+    assert [span for look in looks for span in look.found] == [entry]
+    assert [look.is_complete for look in looks] == [False, True]

@@ -151,7 +151,7 @@ class Operations(RuleBasedStateMachine):
             for entry in changed.found:
                 self.indexes[who].add(entry)
             self.unseen[who] -= {entry.name for entry in changed.found}
-            if not changed:
+            if changed.is_complete and not changed:
                 break
         self._check_index(who)
 

@@ -18,6 +18,8 @@ class Changed:
     found: list[Entry] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     """Names of files."""
+    is_complete: bool = True
+    """All headers were read: no more follows with the next look unless something changes."""
 
     def __bool__(self) -> bool:
         return bool(self.found or self.gone)
@@ -58,7 +60,9 @@ class DirectoryChanges:
             names = folders.span_names(self._cache.directory, self._cache.key.folder, name)
             new = [span for span in names if span not in folder.names]
             chosen = new[:left]
-            folder.is_settled = folder.changed_at == changed_at and len(chosen) == len(new)
+            has_all = len(chosen) == len(new)
+            changed.is_complete &= has_all
+            folder.is_settled = folder.changed_at == changed_at and has_all
             folder.changed_at = changed_at
             changed.gone += folder.names.difference(names)
             changed.found += self._cache.entries(name, chosen)
