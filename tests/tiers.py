@@ -54,10 +54,7 @@ _ORDER = {_TESTS / name: position for position, name in enumerate(LONGEST)}
 # Time is no property of the code here: the machine may be busy. In CI the examples of a test stay the same until the
 # test changes, so that a change is refused only for what it did; on other machines each run tries new ones.
 _COMMON = hypothesis.settings(
-    deadline=None,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-    derandomize="CI" in os.environ,
-    database=None if "CI" in os.environ else hypothesis.settings.default.database,
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], derandomize="CI" in os.environ
 )
 _EXAMPLES = {"fast": 20, "full": 100}
 

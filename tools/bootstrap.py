@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import fast_install
 from libraries import share as share_libraries
 
 _ROOT = Path(__file__).resolve().parent.parent
@@ -56,18 +57,24 @@ def install(folder: Path, *wanted: str) -> None:
     create(folder)
     python = folder / "bin" / "python"
     log = folder / "install.log"
-    command = [
-        str(python), "-m", "pip", "install", "--verbose", "--no-input", "--disable-pip-version-check",
-        "--constraint", str(_ROOT / "constraints.txt"), *wanted,
-    ]  # fmt: skip
-    print("Installing (about a minute the first time)")
-    status = _run(command, log)
+    arguments = ["--constraint", str(_ROOT / "constraints.txt"), *wanted]
+    print("Installing (about a minute the first time)", flush=True)
+    # Only pip's output shows how far the compilation of llama-cpp-python is.
+    is_compiled = any(extra in name for extra in ("llama-cpp-python", "evaluate") for name in wanted)
+    if is_compiled or not fast_install.install(folder, log, arguments):
+        _install_with_pip(python, log, arguments)
+    for packages in folder.glob("lib/python*/site-packages"):
+        share_libraries(packages)
+
+
+def _install_with_pip(python: Path, log: Path, arguments: list[str]) -> None:
+    status = _run(
+        [str(python), "-m", "pip", "install", "--verbose", "--no-input", "--disable-pip-version-check", *arguments], log
+    )
     if status != 0:
         print(f"\nThe installation failed; the end of {log}:", file=sys.stderr)
         print("\n".join(log.read_text("utf-8", "replace").splitlines()[-30:]), file=sys.stderr)
         sys.exit(status)
-    for packages in folder.glob("lib/python*/site-packages"):
-        share_libraries(packages)
 
 
 @contextmanager
