@@ -37,6 +37,17 @@ def test_what_changes_in_the_moment_of_a_look_is_found_by_the_next(tmp_path: Pat
         assert len(changes.look().found) == 3
 
 
+def test_a_file_that_was_removed_here_and_written_again_by_another_process_is_found(tmp_path: Path) -> None:
+    one, other = Cache(tmp_path), Cache(tmp_path)
+    changes = DirectoryChanges(one)
+    written = one.put_all(chain())
+    changes.look()
+    one.remove(written[2:])
+    changes.forget([written[2].name])
+    other.put_all(chain())
+    assert changes.look().found == written[2:]
+
+
 def test_a_folder_that_does_not_change_is_not_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = Cache(tmp_path)
     cache.put_all(chain())

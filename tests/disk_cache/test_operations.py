@@ -81,6 +81,7 @@ class Operations(RuleBasedStateMachine):
         written = self.caches[who].write(entry, [state[: size // 2], state[size // 2 :]], size, now, before)
         assert written.entry is not None, "it is smaller than the bound"
         self.indexes[who].remove_named(written.evicted)
+        self.changes[who].forget(written.evicted)
         self.indexes[who].add(written.entry)
         self.unseen[who].add(entry.name)
         self.known[entry.name] = (who, written.entry)
@@ -115,6 +116,7 @@ class Operations(RuleBasedStateMachine):
         owner, entry = self._pick(number)
         self.caches[owner].remove([entry])
         self.indexes[owner].remove(entry)
+        self.changes[owner].forget([entry.name])
         self.used.pop(entry.name, None)
         assert entry.name not in on_disk(self.directory)
 
@@ -128,6 +130,7 @@ class Operations(RuleBasedStateMachine):
         if not is_read:
             assert not was_there or self.tampered
             self.indexes[owner].remove(entry)
+            self.changes[owner].forget([entry.name])
             if entry.name not in on_disk(self.directory):
                 self.used.pop(entry.name, None)
 

@@ -6,6 +6,8 @@ again.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from paddock.disk_cache import folders
@@ -43,11 +45,24 @@ class DirectoryChanges:
     def __init__(self, cache: DiskCache) -> None:
         self._cache = cache
         self._folders: dict[str, _Folder] = {}
+        self._forgotten: deque[str] = deque()
+
+    def forget(self, names: Iterable[str]) -> None:
+        """This process removed these files, or could not read them: if they are there, the next look finds them. Other
+        threads may call this.
+        """
+        self._forgotten.extend(names)
 
     def look(self, most: int | None = None) -> Changed:
         """Read at most so many headers; the rest follows with the next look. A file that cannot be used is skipped
         with one log line, and removed if it is damaged.
         """
+        while self._forgotten:
+            name = self._forgotten.popleft()
+            for folder in self._folders.values():
+                if name in folder.names:
+                    folder.names.remove(name)
+                    folder.is_settled = False
         changed = Changed()
         times = folders.namespaces(self._cache.directory, self._cache.key.folder)
         for name in self._folders.keys() - times.keys():

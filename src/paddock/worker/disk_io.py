@@ -38,6 +38,7 @@ class DiskIO:
         self._scheduler = scheduler
         self._tier = tier
         self._cache = cache
+        self._changes = DirectoryChanges(cache)
         self._tell = tell
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="disk reader")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="disk writer")
@@ -133,10 +134,10 @@ class DiskIO:
 
     def _watch(self) -> None:
         """List the files, and then what other processes change, until this one ends."""
-        changes, listed = DirectoryChanges(self._cache), Changed()
+        listed = Changed()
         try:
             self._cache.clean()
-            listed = changes.look()
+            listed = self._changes.look()
         except Exception:
             log_error("the prefixes on disk cannot be listed")
         self._tell(Call(lambda: self._tier.listed(listed.found)))
@@ -145,7 +146,7 @@ class DiskIO:
             time.sleep(max(_LOOK_EVERY, _LOOK_SHARE * took))
             begun = time.perf_counter()
             try:
-                changed = changes.look(_LOOK_HEADERS)
+                changed = self._changes.look(_LOOK_HEADERS)
             except Exception:
                 log_error("prefixes that other processes write to disk are not found any more")
                 return
@@ -160,6 +161,7 @@ class DiskIO:
             for entry, _ in read.entries:
                 states.append(self._state(entry))
                 if states[-1] is None:
+                    self._changes.forget([entry.name])
                     break
             self._cache.touch([entry for entry, _ in read.entries[: len(states)]], time.time())
         except Exception:
@@ -185,13 +187,16 @@ class DiskIO:
         results: list[tuple[Write, Written]] = []
         for write in writes:
             # No view is left when the engine thread counts their memory as free.
-            results.append((write, self._write_file(write, views.pop(0))))
+            written = self._write_file(write, views.pop(0))
+            self._changes.forget(written.evicted)
+            results.append((write, written))
         seconds = time.perf_counter() - begun
         self._tell(Call(lambda: self._finish_writes(results, seconds)))
 
     def _remove(self, entries: Sequence[Entry], done: Call | None = None) -> None:
         try:
             self._cache.remove(entries)
+            self._changes.forget([entry.name for entry in entries])
         except Exception:
             log_error("prefixes cannot be removed from disk")
         if done is not None:
