@@ -106,6 +106,13 @@ def test_a_round_that_another_program_slowed_down_does_not_count() -> None:
     assert ratios(rounds) == (2.0, 1.0)
 
 
+def test_only_rounds_count_in_which_both_had_the_cpu() -> None:
+    good, disturbed = (Speed(30, 10, 0.97), Speed(20, 10, 0.95)), (Speed(9, 1, 0.3), Speed(20, 10, 0.97))
+    assert ratios([disturbed, disturbed, good]) == (1.5, 1.0)
+    with pytest.raises(comparison.MachineBusy, match="30% of it was left"):
+        ratios([disturbed, disturbed])
+
+
 def test_both_libraries_are_measured_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
@@ -130,7 +137,7 @@ def test_figures_are_kept_for_the_cpu_that_they_were_measured_on(tmp_path: Path)
 def test_a_library_is_measured_in_a_process(tiny_models: dict[str, Path]) -> None:
     library = next(candidates({})).path
     found = measure_speed(library, tiny_models["llama"], 1)
-    assert found.prompt > 0 and found.stream > 0
+    assert found.prompt > 0 and found.stream > 0 and found.cpu_share > 0
 
 
 # ── what people read ─────────────────────────────────────────────────────────────────────────────────────────────────

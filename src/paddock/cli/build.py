@@ -96,16 +96,17 @@ def _build(backends: tuple[str, ...], jobs: int, package: Path | None) -> None:
 
 
 def _measure() -> None:
-    from paddock.cli.native.comparison import measure_here
+    from paddock.cli.native.comparison import MachineBusy, measure_here
+    from paddock.control_groups import usable_cpus
     from paddock.fleet.process.native import NativeQueryFailed
 
     def show(number: int, count: int) -> None:
         click.echo(f"measuring both libraries with the demo model, round {number} of {count}")
 
     try:
-        found = measure_here(os.cpu_count() or 1, show)
-    except NativeQueryFailed as error:
-        click.echo(f"the speed cannot be measured: {error}")
+        found = measure_here(usable_cpus(), show)
+    except (NativeQueryFailed, MachineBusy) as error:
+        click.echo(f"the speed cannot be measured: {error} (`paddock doctor --measure` tries again)")
     else:
         if found is not None:
             click.echo(f"speed, compared with the library of {found.other}: {found}")

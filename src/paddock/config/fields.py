@@ -326,10 +326,6 @@ ScaledPath = Annotated[
 """As text: `PATH:SCALE`."""
 
 
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def cpus_of_mask(text: str) -> set[int]:
     """The numbers of the CPUs in a hexadecimal mask; `0x` in front of it is optional."""
     digits = text.removeprefix("0x")

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from paddock.config.fields import Flag, Section, cores, cpus_of_mask, cpus_of_range, number_or_default, one_or_zero
+from paddock.config.fields import Flag, Section, cpus_of_mask, cpus_of_range, number_or_default, one_or_zero
+from paddock.control_groups import usable_cpus
 from paddock.types import Numa
 
 CpuMask = Annotated[str, AfterValidator(lambda text: cpus_of_mask(text) and text)]
@@ -17,9 +18,11 @@ class ThreadSettings(Section):
     """The CPU threads that compute a model."""
 
     n_threads: Annotated[int, Flag("-t", "--threads", convert=number_or_default)] = Field(
-        default_factory=lambda: min(8, cores()), ge=1
+        default_factory=lambda: min(8, usable_cpus()), ge=1
     )
-    """CPU threads. By default the number of cores, at most 8. Never more than `cpu_mask` and `cpu_range` have CPUs."""
+    """CPU threads. By default the number of cores that the process may use, which a container limits, at most 8. Never
+    more than `cpu_mask` and `cpu_range` have CPUs.
+    """
     n_threads_batch: Annotated[int | None, Flag("-tb", "--threads-batch", convert=number_or_default)] = Field(
         None, ge=1
     )

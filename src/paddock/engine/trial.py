@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -32,6 +33,10 @@ class Speed(msgspec.Struct, frozen=True):
 
     prompt: float
     stream: float
+    cpu_share: float
+    """CPU time of each thread per second. Threads wait for each other actively, so less than one means that other
+    programs had the cores.
+    """
 
 
 class _Loaded:
@@ -166,7 +171,9 @@ def speed(path: Path, *, threads: int | None = None, on_gpu: bool = False) -> Sp
     tokens = [1 + 31 * index % (loaded.n_vocab - 1) for index in range(_SPEED_PROMPT + _SPEED_STEPS)]
     loaded.seconds(tokens[:_WARM_UP], 0)
     loaded.forget()
+    begun, cpu_begun = time.perf_counter(), time.process_time()
     prompt = loaded.seconds(tokens[:_SPEED_PROMPT], 0)
     steps = [loaded.seconds([tokens[at]], at) for at in range(_SPEED_PROMPT, len(tokens))]
+    share = (time.process_time() - cpu_begun) / (time.perf_counter() - begun) / (threads or os.cpu_count() or 1)
     # The median, since other programs delay some steps.
-    return Speed(_SPEED_PROMPT / prompt, 1 / float(np.median(steps)))
+    return Speed(_SPEED_PROMPT / prompt, 1 / float(np.median(steps)), share)

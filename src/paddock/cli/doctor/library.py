@@ -68,6 +68,9 @@ def examine_library(threads: int, *, measure: bool) -> Iterator[Finding]:
         except NativeQueryFailed as error:
             text = f"the speed of {other.path} and {native.path} cannot be compared: {error}"
             yield Finding("warning", "library", text, "`paddock build --check` shows whether the library works")
+        except comparison.MachineBusy as error:
+            text = f"the speed of both libraries was not compared: {error}"
+            yield Finding("warning", "library", text, "`paddock doctor --measure` on an idle machine")
     if measured is not None and found is not None:
         yield check_speed(measured, found.origin)
 

@@ -15,6 +15,8 @@ class Speed(msgspec.Struct, frozen=True):
 
     prompt: float
     stream: float
+    cpu_share: float = 1.0
+    """CPU time of each thread per second: less than one if other programs had the cores."""
 
 
 class Checked(msgspec.Struct, frozen=True):

@@ -18,9 +18,15 @@ _FILE = "speed.json"
 _ROUNDS = 3
 _ENOUGH = 60.0
 """No further round begins after so many seconds: a slow or busy machine needs minutes for one."""
+_UNDISTURBED = 0.8
+"""The least share of the CPU that a library must have had, for a round to count."""
 _NOTICEABLE = 1.05
 SLOWER = 0.9
 """A build whose prompts or stream have a lower ratio is slower. Ratios nearer to 1 are noise."""
+
+
+class MachineBusy(Exception):
+    """Other programs used the CPU, so a comparison would be of them."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -48,10 +54,16 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 def ratios(rounds: list[tuple[Speed, Speed]]) -> tuple[float, float]:
-    """The medians of prompt and stream, of the ratios within rounds: other programs slow a whole round down."""
+    """The medians of prompt and stream, of the ratios within rounds that no other program disturbed. Raises
+    `MachineBusy` if there is none.
+    """
+    shares = [min(native.cpu_share, other.cpu_share) for native, other in rounds]
+    counted = [both for both, share in zip(rounds, shares, strict=True) if share >= _UNDISTURBED]
+    if not counted:
+        raise MachineBusy(f"other programs use the CPU: {max(shares):.0%} of it was left")
     return (
-        statistics.median(native.prompt / other.prompt for native, other in rounds),
-        statistics.median(native.stream / other.stream for native, other in rounds),
+        statistics.median(native.prompt / other.prompt for native, other in counted),
+        statistics.median(native.stream / other.stream for native, other in counted),
     )
 
 
@@ -63,7 +75,7 @@ def compare(
     on_round: Callable[[int, int], None] = lambda number, count: None,
     rounds: int = _ROUNDS,
 ) -> tuple[float, float]:
-    """The ratios, of rounds in which each library is measured once. Raises `NativeQueryFailed`."""
+    """The ratios, of rounds in which each library is measured once. Raises `NativeQueryFailed` and `MachineBusy`."""
     measured: list[tuple[Speed, Speed]] = []
     begun = time.monotonic()
     for number in range(rounds):
@@ -97,7 +109,7 @@ def load(folder: Path, cpu: Cpu) -> Comparison | None:
 
 def measure_here(threads: int, on_round: Callable[[int, int], None] = lambda number, count: None) -> Comparison | None:
     """Compare the build of this machine with the library that would be used without it, with the demo model, and keep
-    the result. None if there are not two libraries, or no demo model. Raises `NativeQueryFailed`.
+    the result. None if there are not two libraries, or no demo model. Raises `NativeQueryFailed` and `MachineBusy`.
     """
     native, other = two_libraries()
     model = find_demo()

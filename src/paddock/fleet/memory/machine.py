@@ -11,15 +11,18 @@ from pathlib import Path
 import psutil
 import structlog
 
+from paddock.control_groups import control_groups
 from paddock.fleet.process.environment import has_gpu
 from paddock.fleet.process.native import Gpu, NativeQueryFailed, ask_native
 
 _log = structlog.get_logger(__name__)
 _GPU_CACHE_SECONDS = 5.0
 _ANSWER_WAIT = 30.0
-# The files of a control group: its limit, its usage and its reclaimable part, in both versions.
-_VERSION_2 = ("memory.max", "memory.current", "inactive_file")
-_VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_FILES = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+}
+"""The files of a control group, by version: its limit, its usage and its reclaimable part."""
 
 
 class Machine:
@@ -85,39 +88,16 @@ def host_memory_total() -> int:
 
 def room_in_control_group(root: Path = Path("/")) -> int | None:
     """Bytes left in the tightest control group of this process; None without a limit."""
-    rooms = (_room(folder, *names) for folder, names in _control_groups(root))
+    rooms = (_room(folder, *_FILES[version]) for folder, version in control_groups("memory", root))
     return min((room for room in rooms if room is not None), default=None)
 
 
 def _limits_of_control_groups(root: Path) -> Iterator[int]:
-    for folder, (limit, _, _) in _control_groups(root):
+    for folder, version in control_groups("memory", root):
         try:
-            yield int((folder / limit).read_text())
+            yield int((folder / _FILES[version][0]).read_text())
         except (OSError, ValueError):
             continue  # no such group, or "max"
-
-
-def _control_groups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """The control groups of this process, with their file names."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return  # not Linux
-    for line in lines:
-        number, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        if number == "0":
-            top, names = root / "sys/fs/cgroup", _VERSION_2
-        elif "memory" in controllers.split(","):
-            top, names = root / "sys/fs/cgroup/memory", _VERSION_1
-        else:
-            continue
-        # The limits of all parent groups apply. In a container the path may be the host's and not exist here; then the
-        # top is the container's own group.
-        parts = [part for part in group.split("/") if part]
-        for depth in range(len(parts) + 1):
-            if ".." not in parts[:depth]:
-                yield top.joinpath(*parts[:depth]), names
 
 
 def _room(folder: Path, limit: str, used: str, reclaimable: str) -> int | None:
