@@ -1,6 +1,6 @@
 """The two tiers of the suite.
 
-`make test` leaves out what is marked `full` and tries a fifth of the random examples. `make test-all` runs everything.
+`make test` leaves out what is marked `full` and tries a tenth of the random examples. `make test-all` runs everything.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _ORDER = {_TESTS / name: position for position, name in enumerate(LONGEST)}
 _COMMON = hypothesis.settings(
     deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], derandomize="CI" in os.environ
 )
-_EXAMPLES = {"fast": 20, "full": 100}
+_EXAMPLES = {"fast": 10, "full": 100}
 
 
 def register_profiles() -> None:
@@ -76,6 +76,6 @@ def is_full_tier() -> bool:
 
 
 def examples(count: int) -> hypothesis.settings:
-    """This many random examples in `make test-all`, and a fifth of them in `make test`."""
+    """This many random examples in `make test-all`, and a tenth of them in `make test`."""
     share = hypothesis.settings().max_examples / _EXAMPLES["full"]
     return hypothesis.settings(max_examples=max(1, round(count * share)))

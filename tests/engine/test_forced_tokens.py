@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -24,7 +23,7 @@ from paddock.types import Constraint, Drafting, Sampled, SamplingParams, Span
 from tests.engine.harness import Harness
 from tests.engine.sampling import unusual_params
 from tests.options import draft_params
-from tests.tiers import full
+from tests.tiers import examples, full
 
 # Bytes and some longer tokens, so that a text has several tokenizations.
 _LONGER = [b'{"', b'":', b'": "', b'",', b' "', b'"}', b"customer", b"_name", b"name", b"tru", b"true", b"ab", b"abab"]
@@ -284,7 +283,7 @@ def test_an_answer_is_the_same_with_any_drafts(
 
 
 @full
-@hypothesis.settings(max_examples=1000)
+@examples(1000)
 @_cases
 def test_many_answers_with_any_drafts(cases: list[tuple[SamplingParams, int | None, int]], data: st.DataObject) -> None:
     _check(cases, data)

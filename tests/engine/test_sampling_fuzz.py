@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +17,7 @@ from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.sampler import Sampler
 from paddock.types import Constraint, Sampled, SamplingParams
 from tests.engine.sampling import NAMES, changed
-from tests.tiers import full
+from tests.tiers import examples, full
 
 _N_VOCAB = 260
 _LETTERS = b'ab01"{ \n'
@@ -158,7 +157,7 @@ def test_every_request_gets_an_allowed_token_or_its_own_error(
 
 
 @full
-@hypothesis.settings(max_examples=500)
+@examples(500)
 @_cases
 def test_many_settings_and_rows(
     requests: list[tuple[SamplingParams, list[int], Grammar | None]], steps: list[list[Logits]]

@@ -17,7 +17,7 @@ from paddock.errors import DecodeFailed
 from paddock.types import Sampled, Span
 from tests.engine.harness import Harness
 from tests.options import draft_params
-from tests.tiers import examples
+from tests.tiers import examples, full
 from tests.tiny_models import WINDOW
 
 # Without rounding to half precision a step of another shape gives the same text.
@@ -65,7 +65,10 @@ class _Guessing(Harness):
 
 
 @pytest.mark.parametrize("kv_unified", [True, False], ids=["unified", "streams"])
-@pytest.mark.parametrize(("kind", "temperature"), [("sliding_window", 0.0), ("sliding_window", 0.9), ("llama", 0.9)])
+@pytest.mark.parametrize(
+    ("kind", "temperature"),
+    [pytest.param("sliding_window", 0.0, marks=full), ("sliding_window", 0.9), pytest.param("llama", 0.9, marks=full)],
+)
 def test_answers_past_the_window_are_the_same_with_any_drafts(
     tiny_models: dict[str, Path], kind: str, kv_unified: bool, temperature: float
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server import Server, chat_body, events
+from tests.tiers import full
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -119,6 +120,7 @@ def test_deterministic_requests_do_not_speculate(speculating: Server) -> None:
 # ── models of files ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@full
 def test_the_demo_model_as_its_own_draft(demo_model: Path) -> None:
     with Server("-m", str(demo_model), "-md", str(demo_model), "-c", "2048", "--draft-p-min", "0.5") as server:
         props = server.client.get("/props").json()["draft"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.server import Server, chat_body, events
+from tests.tiers import full
 
 KEYS = ["customer_full_legal_name", "customer_shipping_address", "customer_loyalty_program_status"]
 SCHEMA = {
@@ -65,7 +66,9 @@ def test_a_stream_has_the_same_events(fake_server: Server) -> None:
     assert streamed[0] == streamed[1]
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.8, "seed": 3}], ids=str)
+@pytest.mark.parametrize(
+    "sampling", [{"temperature": 0}, pytest.param({"temperature": 0.8, "seed": 3}, marks=full)], ids=str
+)
 def test_the_demo_model_accepts_what_a_schema_forces(demo_server: Server, sampling: dict[str, Any]) -> None:
     """The bytes are compared with models that compute without rounding (tests/engine/test_forced_tokens.py)."""
     tools = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine.fake_text import next_token
@@ -18,6 +18,7 @@ from paddock.scheduling.speculation import Speculation
 from paddock.types import Adapters
 from tests.options import draft_params
 from tests.scheduling.harness import Harness, Sets, Texts, answer_alone
+from tests.tiers import examples
 
 ALWAYS = draft_params(lookup=9, priced=False)
 AUTO = draft_params(lookup=9, priced=True)
@@ -161,7 +162,7 @@ def test_a_guess_is_no_use_of_the_prefix() -> None:
     assert [node.id for node in reversed(cache._tree._lru)] == before
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(text=Texts, seed=st.integers(0, 50))
 def test_guesses_and_context_shifts(text: str, seed: int) -> None:
     answers = []
