@@ -84,13 +84,15 @@ def main(
     only: str,
 ) -> None:
     names = [name for name in (*_SETTINGS, _CONSTRAINED) if any(part in name for part in only.split("|"))]
+    prepare: Step = lambda _: None  # noqa: E731
     if model is None:
-        steps = _sampling_alone(names, vocab, context, users, spread, peak)
+        steps, prepare = _sampling_alone(names, vocab, context, users, spread, peak)
     else:
         steps = _whole_steps(names, model, threads, context, users)
     taken: defaultdict[str, list[float]] = defaultdict(list)
     for number in range(rounds):
         for name, step in steps.items():
+            prepare(number)
             began = time.perf_counter()
             step(number)
             taken[name].append(time.perf_counter() - began)
@@ -105,7 +107,8 @@ def main(
 
 def _sampling_alone(
     names: list[str], vocab: int, context: int, users: int, spread: float, peak: float
-) -> dict[str, Step]:
+) -> tuple[dict[str, Step], Step]:
+    """The steps, and what is done before each of them: the model writes new logits."""
     rng = np.random.default_rng(1)
     rows = rng.normal(0, spread, (4, users, vocab)).astype(np.float32)
     # A model finds few tokens likely. Without them, top_p would keep a tenth of the vocabulary.
@@ -113,18 +116,22 @@ def _sampling_alone(
     rows[..., likely] = (
         rows.max() + peak - 1.5 * np.log(np.arange(1, 51, dtype=np.float32)) if peak else rows[..., likely]
     )
+    logits = rows[0].copy()
     breakers: npt.NDArray[np.int32] = np.arange(10, 30, dtype=np.int32)
 
     def step_of(params: SamplingParams) -> Step:
         first = Sampler(params, _text(context, vocab), breakers=lambda _: breakers)
         batch = BatchSampler([first.sibling(params) for _ in range(users)])
 
-        def step(number: int) -> None:
-            batch.choose(rows[number % len(rows)])
+        def step(_: int) -> None:
+            batch.choose(logits)
 
         return step
 
-    return {name: step_of(_SETTINGS[name]) for name in names if name != _CONSTRAINED}
+    def write(number: int) -> None:
+        np.copyto(logits, rows[number % len(rows)])
+
+    return {name: step_of(_SETTINGS[name]) for name in names if name != _CONSTRAINED}, write
 
 
 def _whole_steps(names: list[str], model: str, threads: int, context: int, users: int) -> dict[str, Step]:

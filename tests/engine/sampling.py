@@ -82,8 +82,8 @@ def adjusted(sampler: Sampler, row: Logits) -> Logits:
 
 
 def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:
-    """Choose a token for each row with its own sampler."""
-    return BatchSampler(samplers).choose(rows)
+    """Choose a token for each row with its own sampler. The rows stay as they are."""
+    return BatchSampler(samplers).choose(rows.copy())
 
 
 def kept(candidates: Candidates) -> dict[int, float]:

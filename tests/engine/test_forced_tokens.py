@@ -179,7 +179,7 @@ def _is_over(sampled: Sampled) -> bool:
 
 def _state(sampler: Sampler) -> Any:
     adaptive = sampler._adaptive and vars(sampler._adaptive)
-    history = sampler._history._tokens[: len(sampler._history)].tolist()
+    history = sampler.history._tokens[: len(sampler.history)].tolist()
     mask = None if sampler.grammar is None else sampler.grammar.forbidden().tolist()
     return sampler.drawn, sampler._surprise, adaptive, history, mask
 

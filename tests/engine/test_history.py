@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 from hypothesis import given
@@ -30,9 +31,28 @@ def test_repeats_agree_with_a_direct_search(
         ids, lengths = history.repeats(window, least)
         text = [*prompt, *answer[:length]]
         expected = repeats(text if window < 0 else text[max(0, len(text) - window) :], least, breakers)
-        assert dict(zip(ids.tolist(), lengths.tolist(), strict=True)) == expected
+        found: dict[int, int] = {}
+        for id, repeated in zip(ids.tolist(), lengths.tolist(), strict=True):
+            if repeated >= least:
+                found[id] = max(found.get(id, 0), repeated)
+        assert found == {id: repeated for id, repeated in expected.items() if id not in breakers}
         other = history.copy()
         other.append(0)
+
+
+@given(_tokens, st.lists(st.integers(0, 3), min_size=10, max_size=40), _windows)
+def test_repeats_of_a_long_answer_agree_with_a_new_search(prompt: list[int], answer: list[int], window: int) -> None:
+    """The index of the tokens is built again when the answer has grown."""
+
+    def longer(history: History) -> list[tuple[int, int]]:
+        ids, lengths = history.repeats(window, 2)
+        return sorted((id, length) for id, length in zip(ids.tolist(), lengths.tolist(), strict=True) if length >= 2)
+
+    with mock.patch("paddock.engine.history._FEW", 5):
+        history = History(prompt)
+        for length, token in enumerate(answer):
+            history.append(token)
+            assert longer(history) == longer(History([*prompt, *answer[: length + 1]]))
 
 
 @given(_tokens)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from paddock.engine.candidates import Floats, Ids, Logits, repair, top_k_rows
 from paddock.engine.grammar import Grammar
 from paddock.engine.near_best import limits_of, near_best
+from paddock.engine.penalties import Penalized, Penalty
 from paddock.engine.sampler import Replaced, Sampler
 from paddock.engine.sampling_errors import no_token_left, sampling_failed
 from paddock.errors import ConstraintFailed, PaddockError
@@ -33,8 +33,8 @@ class BatchSampler:
         together = sorted((*self._greedy, *self._batched, *self._unlimited))
         self._single = sorted({*range(len(samplers))} - {*together})
         self._penalized = [(index, s) for index in together if (s := samplers[index]).uses_history]
-        """They have a bias and penalties of their own."""
-        biased = [index for index in together if len(samplers[index].bias) and not samplers[index].uses_history]
+        self._penalties = _grouped(self._penalized)
+        biased = [index for index in together if len(samplers[index].bias)]
         sizes = [len(samplers[index].bias_ids) for index in biased]
         self._biased_rows = np.repeat(np.array(biased, np.int64), sizes)
         self._biased_ids = np.concatenate([_NO_IDS, *(samplers[index].bias_ids for index in biased)])
@@ -48,7 +48,10 @@ class BatchSampler:
         self._constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
 
     def choose(self, rows: Logits) -> list[Sampled]:
-        """Choose a token for each row with its own sampler and grammar. A failure in one row affects no other."""
+        """Choose a token for each row with its own sampler and grammar. A failure in one row affects no other.
+
+        The rows are changed in place by grammars, biases and penalties, and stay so.
+        """
         with np.errstate(all="ignore"):  # rows with NaN or infinities are repaired, and need no warning
             return self._choose(rows)
 
@@ -70,11 +73,15 @@ class BatchSampler:
     def _choose_unconstrained(self, rows: Logits) -> list[Sampled]:
         drawing = [*self._batched, *self._unlimited]
         before = [self.samplers[index].drawn for index in drawing]
+        replaced: Replaced = []
+        assert rows.flags.c_contiguous, "the rows are changed in place"
+        logits = rows.reshape(-1)
         try:
-            with self._with_bias(rows), self._with_penalties(rows):
-                results, undecided = self._choose_batched(rows)
+            self._adjust(logits, rows.shape[1], replaced)
+            results, undecided = self._choose_batched(rows)
         except Exception:
             # Repeat row by row, so that only the row that failed has an error.
+            Sampler.restore(logits, replaced)
             for index, drawn in zip(drawing, before, strict=True):
                 self.samplers[index].drawn = drawn
             return [_choose_single(sampler, row) for sampler, row in zip(self.samplers, rows, strict=True)]
@@ -82,6 +89,8 @@ class BatchSampler:
             token = results[index].token
             if token is not None and index not in undecided:
                 sampler.remember(token)
+        if undecided:
+            Sampler.restore(logits, replaced)
         for index in (*self._single, *undecided):
             results[index] = _choose_single(self.samplers[index], rows[index])
         return results
@@ -125,29 +134,23 @@ class BatchSampler:
             return Sampled(int(repaired.argmax()))
         raise FloatingPointError("the chosen logit is not a number")
 
-    @contextmanager
-    def _with_bias(self, rows: Logits) -> Iterator[None]:
-        """Add the biases to the rows and remove them afterwards. This avoids a copy of the rows."""
-        if not len(self._bias):
-            yield
-            return
-        before = rows[self._biased_rows, self._biased_ids]
-        rows[self._biased_rows, self._biased_ids] = before + self._bias
-        try:
-            yield
-        finally:
-            rows[self._biased_rows, self._biased_ids] = before
-
-    @contextmanager
-    def _with_penalties(self, rows: Logits) -> Iterator[None]:
-        replaced: list[tuple[Sampler, Logits, Replaced]] = []
-        try:
-            for index, sampler in self._penalized:
-                replaced.append((sampler, rows[index], sampler.adjust(rows[index])))
-            yield
-        finally:
-            for sampler, row, logits in replaced:
-                sampler.restore(row, logits)
+    def _adjust(self, logits: Logits, n_vocab: int, replaced: Replaced) -> None:
+        """Apply the biases and the first penalties to the logits of all rows, in place. What `Sampler.restore` needs is
+        added to `replaced`.
+        """
+        if len(self._bias):
+            if self._biased_ids.min() < 0 or self._biased_ids.max() >= n_vocab:
+                raise IndexError(f"a bias is for a token outside of the vocabulary of {n_vocab}")
+            places = self._biased_rows * n_vocab + self._biased_ids
+            replaced.append((places, logits[places]))
+            logits[places] += self._bias
+        for _, sampler in self._penalized:
+            sampler.history.check(n_vocab)
+        for penalty, members in self._penalties:
+            penalized = [Penalized(index * n_vocab, sampler.history) for index, sampler in members]
+            changes = penalty.changes(logits, penalized)
+            replaced.append((changes.places, changes.before))
+            logits[changes.places] = changes.after
 
     def _filter_and_draw(self, rows: Logits) -> Ids:
         """Top-k, top-p, min-p and the draw, as matrices with one row per request."""
@@ -177,6 +180,15 @@ class BatchSampler:
         at = np.minimum((total <= points).sum(axis=1), kept.cumsum(axis=1).argmax(axis=1))
         chosen: Ids = ids[np.arange(len(which)), at]
         return chosen
+
+
+def _grouped(penalized: list[tuple[int, Sampler]]) -> list[tuple[Penalty, list[tuple[int, Sampler]]]]:
+    """The penalties that come before all filters, in an order that keeps each request's own, and the rows for each."""
+    groups: dict[tuple[int, Penalty], list[tuple[int, Sampler]]] = {}
+    for index, sampler in penalized:
+        for place, penalty in enumerate(sampler.first_penalties):
+            groups.setdefault((place, penalty), []).append((index, sampler))
+    return [(penalty, members) for (_, penalty), members in sorted(groups.items(), key=lambda group: group[0][0])]
 
 
 def _choose_single(sampler: Sampler, row: Logits) -> Sampled:

@@ -1,7 +1,7 @@
 """The tokens of one answer and its prompt, for penalties.
 
 Counts and repetitions are updated for each token. The time for it does not depend on the vocabulary, and on the length
-of the text only by one comparison of its tokens with the newest.
+of the text only by how often its last two tokens occur in it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from copy import copy
 import numpy as np
 import numpy.typing as npt
 
-from paddock.engine.candidates import Ids
+from paddock.engine.candidates import Floats, Ids
 
 _NOTHING = np.empty(0, np.int64)
+_FEW = 4096
+"""So many tokens are compared in less time than it takes to look one up."""
 
 
 class History:
@@ -26,8 +28,10 @@ class History:
         self._size = len(tokens)
         self._tokens = np.empty(self._size + 256, np.int64)
         self._tokens[: self._size] = tokens
+        self._least, self._largest = (min(tokens), max(tokens)) if self._size else (0, 0)
         ids = np.fromiter(breakers, np.int64, len(breakers))
-        self._breaks = np.zeros(int(ids.max()) + 1 if len(ids) else 0, np.bool_)
+        self._breaks = np.zeros(int(ids.max(initial=-1)) + 2, np.bool_)
+        """The last element stands for all larger ids."""
         self._breaks[ids] = True
         self._counts = _Counts()
         self._matches = _Matches()
@@ -40,40 +44,38 @@ class History:
     def append(self, token: int) -> None:
         if self._size == len(self._tokens):
             self._tokens = np.concatenate((self._tokens, np.empty(self._size, np.int64)))
-        self._tokens[self._size] = token
         self._size += 1
+        self.replace_last(token)
 
     def replace_last(self, token: int) -> None:
         self._tokens[self._size - 1] = token
+        self._least, self._largest = min(self._least, token), max(self._largest, token)
 
-    def counts(self, window: int) -> tuple[Ids, Ids]:
+    def check(self, n_vocab: int) -> None:
+        """Raise an error if a token is outside of the vocabulary: the penalties would change another row."""
+        if self._least < 0 or self._largest >= n_vocab:
+            raise IndexError(f"the text has tokens from {self._least} to {self._largest}, the vocabulary {n_vocab}")
+
+    def counts(self, window: int) -> tuple[Ids, Floats]:
         """The ids among the last `window` tokens (negative: all), and their counts. Valid until the next call."""
         return self._counts.update(self._tokens[: self._size], self._start(window))
 
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
-        """The ids that would continue a repetition, in order, and the length of the longest repetition for each.
+        """The ids that would continue a repetition, and its length. An id can occur several times.
 
-        Only the last `window` tokens (negative: all) and repetitions of at least `least` tokens count. A repetition
-        does not reach back beyond the last breaker.
+        Only the last `window` tokens (negative: all) count. Repetitions of fewer than `least` tokens may be among them.
+        A repetition does not reach back beyond the last breaker, and a breaker continues none: its length is -1.
         """
         start, size = self._start(window), self._size
-        at, lengths = self._matches.update(self._tokens[:size], start, is_dense=least <= 0)
-        # A repetition does not extend beyond the window.
-        lengths = np.minimum(np.minimum(lengths, at - start + 1), self._since_breaker(start))
-        long_enough = np.flatnonzero(lengths >= least)
-        if not len(long_enough):
+        at, lengths = self._matches.update(self._tokens[:size], start, least)
+        if not len(at):
             return _NOTHING, _NOTHING
-        # Sort by id, then by length: the last one of each id is the longest.
-        keys = self._tokens[at[long_enough] + 1] << 32 | lengths[long_enough]
-        keys.sort()
-        ids = keys >> 32
-        last = np.append(ids[1:] != ids[:-1], True)
-        return ids[last], keys[last] & 0xFFFFFFFF
-
-    def is_breaker(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        known = ids < len(self._breaks)
-        known[known] = self._breaks[ids[known]]
-        return known
+        lengths = np.minimum(lengths, self._since_breaker(start))
+        if start:  # a repetition does not extend beyond the window
+            np.minimum(lengths, at - (start - 1), out=lengths)
+        ids = self._tokens[at + 1]
+        lengths[self._is_breaker(ids)] = -1
+        return ids, lengths
 
     def copy(self) -> History:
         """A copy for another answer to the same prompt."""
@@ -90,16 +92,19 @@ class History:
         if counted is not None:
             self.counts(counted)
         if matched is not None:
-            self.repeats(matched, 1)
+            self.repeats(matched, 2)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, window: int) -> int:
         return 0 if window < 0 else max(0, self._size - window)
 
+    def _is_breaker(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        return self._breaks.take(ids, mode="clip")
+
     def _since_breaker(self, start: int) -> int:
         """The number of tokens in the window after its last breaker."""
-        found = np.flatnonzero(self.is_breaker(self._tokens[self._searched : self._size]))
+        (found,) = self._is_breaker(self._tokens[self._searched : self._size]).nonzero()
         if len(found):
             self._newest_breaker = self._searched + int(found[-1])
         self._searched = self._size
@@ -114,9 +119,10 @@ class _Counts:
         self._slots: dict[int, int] = {}
         """Token → its index in the arrays."""
         self._ids = np.empty(0, np.int64)
-        self._counts = np.empty(0, np.int64)
+        self._counts = np.empty(0, np.float64)
+        """Floats, because they are multiplied with a penalty for every token."""
 
-    def update(self, tokens: Ids, start: int) -> tuple[Ids, Ids]:
+    def update(self, tokens: Ids, start: int) -> tuple[Ids, Floats]:
         new = len(tokens) - self._end
         if start < self._start or new > 8 or start - self._start > 8:
             self._count(tokens, start)
@@ -135,7 +141,8 @@ class _Counts:
         return other
 
     def _count(self, tokens: Ids, start: int) -> None:
-        self._ids, self._counts = np.unique(tokens[start:], return_counts=True)
+        self._ids, counts = np.unique(tokens[start:], return_counts=True)
+        self._counts = counts.astype(np.float64)
         self._slots = {token: slot for slot, token in enumerate(self._ids.tolist())}
         self._start, self._end = start, len(tokens)
 
@@ -144,7 +151,7 @@ class _Counts:
         if slot == size:
             if size == len(self._ids):
                 room = np.zeros(size + 64, np.int64)
-                self._ids, self._counts = np.append(self._ids, room), np.append(self._counts, room)
+                self._ids, self._counts = np.append(self._ids, room), np.append(self._counts, room.astype(np.float64))
             self._ids[slot], self._counts[slot] = token, 0
         self._counts[slot] += 1
 
@@ -165,47 +172,82 @@ class _Matches:
 
     def __init__(self) -> None:
         self._start = self._end = 0
-        self._at = _NOTHING
-        """The positions that match at least one token, in order."""
-        self._lengths = np.zeros(1, np.int32)
-        """After a place for "before the first token", the length for each position."""
+        self._at = self._found = _NOTHING
+        """The positions that match at least two tokens, in order, and how many each of them matches."""
+        self._lengths = np.zeros(0, np.int64)
+        """The same for every position. The others have 0."""
+        self._pairs = _Pairs()
 
-    def update(self, tokens: Ids, start: int, *, is_dense: bool) -> tuple[Ids, Ids]:
-        """The positions from `start` to the last but one, and their lengths; unless `is_dense`, those that match."""
+    def update(self, tokens: Ids, start: int, least: int) -> tuple[Ids, Ids]:
+        """The positions from `start` to the last but one that match at least `least` tokens, perhaps some others, and
+        the number of tokens that they match.
+        """
         size = len(tokens)
-        self._make_room(size)
+        if size > len(self._lengths):
+            self._lengths = np.append(self._lengths, np.zeros(size + 256, np.int64))
         if start < self._start or size - self._end > 8:
             self._search(tokens, start)
         else:
             for end in range(self._end + 1, size + 1):
                 self._extend(tokens[:end], start)
-        if is_dense:
-            return np.arange(start, size - 1), self._lengths[start + 1 : size].astype(np.int64)
-        at = self._at[np.searchsorted(self._at, start) :]
-        return at, self._lengths[at + 1].astype(np.int64)
+        self._start, self._end = start, size
+        if least < 2:
+            matches = tokens[start:-1] == tokens[-1:]
+            return np.arange(start, size - 1), np.maximum(self._lengths[start : size - 1], matches)
+        first = self._at.searchsorted(start) if start else 0
+        return self._at[first:], self._found[first:]
 
     def copy(self) -> _Matches:
         other = copy(self)
-        vars(other).update(_lengths=self._lengths.copy())
+        vars(other).update(_lengths=self._lengths.copy(), _pairs=copy(self._pairs))
         return other
 
-    def _make_room(self, size: int) -> None:
-        if size >= len(self._lengths):
-            self._lengths = np.append(self._lengths, np.zeros(size + 256, np.int32))
-
     def _search(self, tokens: Ids, start: int) -> None:
+        lengths = common_endings(tokens[start:])[:-1]
+        at = np.flatnonzero(lengths > 1)
         self._lengths[:] = 0
-        self._lengths[start + 1 : len(tokens)] = common_endings(tokens[start:])[:-1]
-        self._at = np.flatnonzero(self._lengths) - 1
-        self._start, self._end = start, len(tokens)
+        self._at, self._found = at + start, lengths[at]
+        self._lengths[self._at] = self._found
+        self._pairs.find(tokens[:-1])
 
     def _extend(self, tokens: Ids, start: int) -> None:
         """A position matches one more than the position before it did, if its token equals the newest one."""
-        at = np.flatnonzero(tokens[start:-1] == tokens[-1]) + start
-        lengths = self._lengths[at] + 1
-        self._lengths[self._at + 1] = 0
-        self._lengths[at + 1] = lengths
-        self._at, self._start, self._end = at, start, len(tokens)
+        at = self._pairs.before_last(tokens, start) if len(tokens) > 2 else _NOTHING
+        found = np.maximum(self._lengths[at - 1], 1) + 1 if len(at) else _NOTHING
+        if len(self._at):
+            self._lengths[self._at] = 0
+        if len(at):
+            self._lengths[at] = found
+        self._at, self._found = at, found
+
+
+class _Pairs:
+    """Where each pair of neighbouring tokens ends in a text that only grows."""
+
+    def __init__(self) -> None:
+        self._known = 0
+        """The number of tokens whose pairs are sorted."""
+        self._ends = self._sorted = _NOTHING
+        """The ends of these pairs, sorted by pair, and the pairs."""
+
+    def find(self, tokens: Ids) -> None:
+        pairs = tokens[:-1] << 32 | tokens[1:]
+        order = np.argsort(pairs, kind="stable")
+        self._known, self._ends, self._sorted = len(tokens), order + 1, pairs[order]
+
+    def before_last(self, tokens: Ids, start: int) -> Ids:
+        """Where the last two tokens occurred before, in order, at least after `start`."""
+        size, (one, two) = len(tokens), tokens[-2:].tolist()
+        is_short = size - start <= _FEW
+        if not is_short and size - self._known > _FEW + size // 8:
+            self.find(tokens[:-1])
+        first = max(start if is_short else self._known, 1)
+        ends: Ids = ((tokens[first:-1] == two) & (tokens[first - 1 : -2] == one)).nonzero()[0] + first
+        if is_short:
+            return ends
+        pair = one << 32 | two
+        low, high = self._sorted.searchsorted((pair, pair + 1))
+        return np.concatenate((self._ends[low:high], ends))
 
 
 def common_endings(tokens: Ids) -> Ids:

@@ -1,8 +1,16 @@
-"""Penalties for tokens that were used before: repetition, frequency and presence penalties, and DRY."""
+"""Penalties for tokens that were used before: repetition, frequency and presence penalties, and DRY.
+
+A penalty is computed for all rows with the same settings at once. It knows its settings only, so that nothing else can
+differ among these rows.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -14,31 +22,109 @@ from paddock.types import SamplingParams
 _LARGEST_PENALTY = 1e34
 
 
-def penalizes_repeats(params: SamplingParams) -> bool:
-    changes = params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty
-    return bool(params.repeat_last_n and changes)
+class Penalized(NamedTuple):
+    """A row of logits, and the text before it."""
+
+    start: int
+    """Where the row starts in the logits of all rows."""
+    history: History
 
 
-def penalize_repeats(row: Logits, history: History, params: SamplingParams) -> tuple[Ids, Logits]:
-    """The tokens whose logit changes, and their new logits."""
-    ids, counts = history.counts(params.repeat_last_n)
-    logits = row[ids]
-    logits = np.where(logits <= 0, logits * params.repeat_penalty, logits / params.repeat_penalty)
-    return ids, (logits - counts * params.frequency_penalty - params.presence_penalty).astype(np.float32)
+class Changes(NamedTuple):
+    places: Ids
+    """Each once."""
+    before: Logits
+    after: Logits
 
 
-def penalizes_sequences(params: SamplingParams) -> bool:
-    return bool(params.dry_multiplier and params.dry_penalty_last_n) and params.dry_base >= 1
+class Penalty(Protocol):
+    """Equal penalties have the same settings."""
+
+    @abstractmethod
+    def changes(self, logits: Logits, rows: Sequence[Penalized]) -> Changes:
+        """What this penalty changes in the logits of all rows. The caller does it."""
+
+    def __hash__(self) -> int: ...
 
 
-def penalize_sequences(row: Logits, history: History, params: SamplingParams) -> tuple[Ids, Logits]:
-    """DRY: penalize tokens that would continue a repeated sequence. The penalty grows with the sequence."""
-    ids, lengths = history.repeats(params.dry_penalty_last_n, params.dry_allowed_length)
-    if not len(ids):
-        return ids, row[ids]
-    growth, most = math.log(params.dry_base), math.log(_LARGEST_PENALTY)
-    # There are few different lengths, however long the text.
-    different, which = np.unique(lengths, return_inverse=True)
-    powers = [min((length - params.dry_allowed_length) * growth, most) for length in different.tolist()]
-    penalties = [min(params.dry_multiplier * math.exp(power), _LARGEST_PENALTY) for power in powers]
-    return ids, row[ids] - np.where(history.is_breaker(ids), np.float32(0), np.array(penalties, np.float32)[which])
+@dataclass(frozen=True, slots=True)
+class RepeatPenalty:
+    """For each token of the text: repetition, frequency and presence penalties."""
+
+    window: int
+    repeat: float
+    presence: float
+    frequency: float
+
+    @classmethod
+    def of(cls, params: SamplingParams) -> RepeatPenalty:
+        return cls(params.repeat_last_n, params.repeat_penalty, params.presence_penalty, params.frequency_penalty)
+
+    @staticmethod
+    def is_active(params: SamplingParams) -> bool:
+        changes = params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty
+        return bool(params.repeat_last_n and changes)
+
+    def changes(self, logits: Logits, rows: Sequence[Penalized]) -> Changes:
+        counted = [row.history.counts(self.window) for row in rows]
+        places = _joined([(row.start, ids) for row, (ids, _) in zip(rows, counted, strict=True)])
+        before = logits.take(places)
+        after = before
+        if self.repeat != 1:
+            # The product for negative logits, the quotient for positive ones.
+            nearer = np.minimum if self.repeat >= 1 else np.maximum
+            after = nearer(before * self.repeat, before / self.repeat)
+        if self.frequency or self.presence:
+            amounts = np.concatenate([counts for _, counts in counted])
+            amounts *= self.frequency
+            np.subtract(after, amounts, out=amounts)
+            amounts -= self.presence
+            after = amounts.astype(np.float32)
+        return Changes(places, before, after)
+
+
+@dataclass(frozen=True, slots=True)
+class SequencePenalty:
+    """DRY: for tokens that would continue a repeated sequence. The penalty grows with the sequence."""
+
+    window: int
+    multiplier: float
+    base: float
+    allowed_length: int
+
+    @classmethod
+    def of(cls, params: SamplingParams) -> SequencePenalty:
+        return cls(params.dry_penalty_last_n, params.dry_multiplier, params.dry_base, params.dry_allowed_length)
+
+    @staticmethod
+    def is_active(params: SamplingParams) -> bool:
+        return bool(params.dry_multiplier and params.dry_penalty_last_n) and params.dry_base >= 1
+
+    def changes(self, logits: Logits, rows: Sequence[Penalized]) -> Changes:
+        found = [row.history.repeats(self.window, self.allowed_length) for row in rows]
+        places = _joined([(row.start, ids) for row, (ids, _) in zip(rows, found, strict=True)])
+        lengths = np.concatenate([lengths for _, lengths in found])
+        # Sorted by place, then by length: the last key of each place has the longest sequence.
+        keys = np.sort((places << 32 | lengths)[lengths >= max(self.allowed_length, 0)])
+        if not len(keys):
+            return Changes(keys, logits[keys], logits[keys])
+        keys = keys[np.append(keys[1:] >> 32 != keys[:-1] >> 32, True)]
+        places = keys >> 32
+        # There are few different lengths, however long the text.
+        lengths, which = np.unique(keys & 0xFFFFFFFF, return_inverse=True)
+        penalties = np.array([self._penalty(length) for length in lengths.tolist()], np.float32)
+        before = logits[places]
+        return Changes(places, before, before - penalties[which])
+
+    def _penalty(self, length: int) -> float:
+        power = min((length - self.allowed_length) * math.log(self.base), math.log(_LARGEST_PENALTY))
+        return min(self.multiplier * math.exp(power), _LARGEST_PENALTY)
+
+
+def _joined(parts: list[tuple[int, Ids]]) -> Ids:
+    """All ids, as places of their rows."""
+    places = np.empty(sum(len(ids) for _, ids in parts), np.int64)
+    end = 0
+    for start, ids in parts:
+        np.add(ids, start, out=places[end : (end := end + len(ids))])
+    return places

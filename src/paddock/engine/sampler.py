@@ -20,7 +20,8 @@ from paddock.engine.candidates import LARGEST, Candidates, Floats, Ids, Logits, 
 from paddock.engine.filters import MIN_TEMPERATURE, likely_head, temperature
 from paddock.engine.grammar import Grammar
 from paddock.engine.history import History
-from paddock.engine.sampler_table import MERGED, SAMPLERS, FilterFunction, Penalize, active_samplers, batched_order
+from paddock.engine.penalties import Changes, Penalized, Penalty
+from paddock.engine.sampler_table import MERGED, SAMPLERS, FilterFunction, active_samplers, batched_order
 from paddock.engine.sampling_errors import no_token_left
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
@@ -62,10 +63,10 @@ class Sampler:
         self.params = params
         self.grammar = grammar
         active = active_samplers(params)
-        self.uses_history = any(SAMPLERS[name].penalize is not None for name in active)
+        self.uses_history = any(SAMPLERS[name].penalty is not None for name in active)
         """Whether any penalty is on."""
-        first = list(takewhile(lambda name: SAMPLERS[name].penalize is not None, active))
-        self._first_penalties = [penalize for name in first if (penalize := SAMPLERS[name].penalize) is not None]
+        first = list(takewhile(lambda name: SAMPLERS[name].penalty is not None, active))
+        self.first_penalties = [penalty(params) for name in first if (penalty := SAMPLERS[name].penalty) is not None]
         """The penalties that come before all filters."""
         self._filters = active[len(first) :]
         """The active samplers after them, which may be penalties too."""
@@ -77,8 +78,8 @@ class Sampler:
         self._surprise = 2 * params.mirostat_tau
         self._forced: list[int] = []
         breaking = breakers(params.dry_sequence_breakers) if "dry" in active else ()
-        self._history = History(prompt if self.uses_history else (), breaking)
-        self._history.prepare(
+        self.history = History(prompt if self.uses_history else (), breaking)
+        self.history.prepare(
             counted=params.repeat_last_n if "penalties" in active else None,
             matched=params.dry_penalty_last_n if "dry" in active else None,
         )
@@ -94,8 +95,8 @@ class Sampler:
         other = copy(self)
         other.params = params
         other.grammar = None if self.grammar is None else self.grammar.fork()
-        history, adaptive = self._history.copy(), AdaptiveTarget.of(params)
-        vars(other).update(_seed=params.seed or 0, _forced=[], _history=history, _adaptive=adaptive)
+        history, adaptive = self.history.copy(), AdaptiveTarget.of(params)
+        vars(other).update(_seed=params.seed or 0, _forced=[], history=history, _adaptive=adaptive)
         return other
 
     @cached_property
@@ -129,18 +130,18 @@ class Sampler:
         p = self.params
         return (
             p.temperature <= 0 and p.dynatemp_range <= 0 and "temperature" in p.samplers
-            and all(SAMPLERS[name].keeps_best and SAMPLERS[name].penalize is None for name in self._filters)
+            and all(SAMPLERS[name].keeps_best and SAMPLERS[name].penalty is None for name in self._filters)
         )  # fmt: skip
 
     @cached_property
-    def _plan(self) -> list[tuple[FilterFunction | None, Penalize | None]]:
+    def _plan(self) -> list[tuple[FilterFunction | None, Penalty | None]]:
         """What is done after the first penalties."""
         names = list(self._filters)
-        plan: list[tuple[FilterFunction | None, Penalize | None]] = []
+        plan: list[tuple[FilterFunction | None, Penalty | None]] = []
         while names:
             merged = MERGED.get((names[0], names[1])) if len(names) > 1 else None
             entry = SAMPLERS[names[0]]
-            plan.append((merged or entry.filter, entry.penalize))
+            plan.append((merged or entry.filter, entry.penalty and entry.penalty(self.params)))
             del names[: 1 if merged is None else 2]
         return plan
 
@@ -160,7 +161,7 @@ class Sampler:
             return chosen
         token = self._forced.pop(0)
         if self.uses_history:
-            self._history.replace_last(token)
+            self.history.replace_last(token)
         if self._adaptive is not None:
             self._adaptive.reject()
         logprobs = None if self.params.n_probs < 0 else logprobs_of(row, token, self.params.n_probs)
@@ -215,10 +216,10 @@ class Sampler:
         if len(self.bias):
             replaced.append((self.bias_ids, row[self.bias_ids]))
             row[self.bias_ids] += self.bias
-        for penalize in self._first_penalties:
-            ids, logits = penalize(row, self._history, self.params)
-            replaced.append((ids, row[ids]))
-            row[ids] = logits
+        for penalty in self.first_penalties:
+            changes = self._changes(row, penalty)
+            replaced.append((changes.places, changes.before))
+            row[changes.places] = changes.after
         return replaced
 
     @staticmethod
@@ -229,7 +230,7 @@ class Sampler:
     def remember(self, token: int) -> None:
         """Penalties count this token from now on."""
         if self.uses_history:
-            self._history.append(token)
+            self.history.append(token)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -247,19 +248,23 @@ class Sampler:
             plan = plan[1:]
         else:
             candidates = Candidates.all(row)
-        for apply, penalize in plan:
+        for apply, penalty in plan:
             if apply is not None:
                 apply(candidates, p, self._xtc_draw)
-            elif penalize is not None:
-                self._penalize(candidates, penalize, len(row))
+            elif penalty is not None:
+                self._penalize(candidates, penalty, len(row))
         return candidates
 
-    def _penalize(self, candidates: Candidates, penalize: Penalize, n_vocab: int) -> None:
+    def _changes(self, row: Logits, penalty: Penalty) -> Changes:
+        self.history.check(len(row))
+        return penalty.changes(row, [Penalized(0, self.history)])
+
+    def _penalize(self, candidates: Candidates, penalty: Penalty, n_vocab: int) -> None:
         """A penalty after filters."""
         spread = np.full(n_vocab, -np.inf, np.float32)
         spread[candidates.ids] = candidates.logits
-        ids, logits = penalize(spread, self._history, self.params)
-        spread[ids] = logits
+        changes = self._changes(spread, penalty)
+        spread[changes.places] = changes.after
         spread = np.minimum(spread, LARGEST)  # an earlier temperature may have overflowed
         candidates.logits = spread[candidates.ids].astype(np.float64)
         candidates.ordered = False

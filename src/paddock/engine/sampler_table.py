@@ -10,31 +10,30 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from paddock.engine import filters, penalties
-from paddock.engine.candidates import Candidates, Ids, Logits
+from paddock.engine import filters
+from paddock.engine.candidates import Candidates
 from paddock.engine.filters import Draw
-from paddock.engine.history import History
+from paddock.engine.penalties import Penalty, RepeatPenalty, SequencePenalty
 from paddock.types import SamplerName, SamplingParams
 
 FilterFunction = Callable[[Candidates, SamplingParams, Draw], None]
-Penalize = Callable[[Logits, History, SamplingParams], tuple[Ids, Logits]]
 
 
 class Entry(NamedTuple):
     is_active: Callable[[SamplingParams], bool]
     """Whether these parameters change anything."""
     filter: FilterFunction | None = None
-    penalize: Penalize | None = None
-    """Returns the tokens whose logit changes, and their new logits."""
+    penalty: Callable[[SamplingParams], Penalty] | None = None
+    """Penalties before all filters are applied to all rows of a step at once, without an entry for the batch."""
     keeps_best: bool = True
     """Whether the most likely token always stays."""
     is_batched: bool = False
-    """Whether `batch_sampler.py` applies it. Penalties are applied before the batch, so they need nothing there."""
+    """Whether `batch_sampler.py` has this filter."""
 
 
 SAMPLERS: dict[SamplerName, Entry] = {
-    "penalties": Entry(penalties.penalizes_repeats, penalize=penalties.penalize_repeats),
-    "dry": Entry(penalties.penalizes_sequences, penalize=penalties.penalize_sequences),
+    "penalties": Entry(RepeatPenalty.is_active, penalty=RepeatPenalty.of),
+    "dry": Entry(SequencePenalty.is_active, penalty=SequencePenalty.of),
     "top_n_sigma": Entry(lambda params: params.top_n_sigma > 0, filters.top_n_sigma),
     "top_k": Entry(lambda params: params.top_k > 0, filters.top_k, is_batched=True),
     "typ_p": Entry(lambda params: params.typical_p < 1, filters.typical_p, keeps_best=False),
