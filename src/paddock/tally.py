@@ -82,6 +82,14 @@ _prefix_lookups = partial(
     "Prefixes",
     "Requests by whether a prefix of the prompt was cached: `hit` or `miss`.",
 )
+_sources = (
+    "`ngram` (the request's own text), `tree` (another answer after the same tokens), `grammar` (the only tokens that "
+    "a schema or grammar allows), `model` (a draft model)."
+)
+_drafted = partial(Metric, "paddock_drafted_tokens_total", "Steps", f"Guessed tokens by source: {_sources}")
+_accepted = partial(
+    Metric, "paddock_accepted_tokens_total", "Steps", "Guessed tokens that the model chose too, by the same sources."
+)
 _copy_rate = partial(
     Metric,
     "paddock_prefix_copy_bytes_per_second",
@@ -111,10 +119,15 @@ class Tally(msgspec.Struct, array_like=True):
     """Sum over requests: from the first prefill step to the first token."""
     generated_tokens: int = 0
     drafts: int = 0
-    """Drafts of the draft model."""
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
-    """Draft tokens that the model accepted."""
+    """Steps of answers that had guessed tokens, of any source."""
+    drafted_ngram: Annotated[int, _drafted(label=("source", "ngram"))] = 0
+    drafted_tree: Annotated[int, _drafted(label=("source", "tree"))] = 0
+    drafted_grammar: Annotated[int, _drafted(label=("source", "grammar"))] = 0
+    drafted_model: Annotated[int, _drafted(label=("source", "model"))] = 0
+    accepted_ngram: Annotated[int, _accepted(label=("source", "ngram"))] = 0
+    accepted_tree: Annotated[int, _accepted(label=("source", "tree"))] = 0
+    accepted_grammar: Annotated[int, _accepted(label=("source", "grammar"))] = 0
+    accepted_model: Annotated[int, _accepted(label=("source", "model"))] = 0
     queue_seconds: Annotated[
         Histogram, Metric("paddock_queue_seconds", "Steps", "Time from the acceptance of a request to its first step.")
     ] = msgspec.field(default_factory=_waits)
@@ -159,6 +172,22 @@ class Tally(msgspec.Struct, array_like=True):
         0.0
     )
     """CPU time of the whole process."""
+
+    @property
+    def drafted_tokens(self) -> int:
+        """Guessed tokens of all sources."""
+        return self.drafted_ngram + self.drafted_tree + self.drafted_grammar + self.drafted_model
+
+    @property
+    def accepted_tokens(self) -> int:
+        """Those of them that the model chose too."""
+        return self.accepted_ngram + self.accepted_tree + self.accepted_grammar + self.accepted_model
+
+    def count_draft(self, source: str, drafted: int, accepted: int) -> None:
+        """An answer had guessed tokens of this source (`DraftSource`) in a step."""
+        self.drafts += 1
+        for name, count in ((f"drafted_{source}", drafted), (f"accepted_{source}", accepted)):
+            setattr(self, name, getattr(self, name) + count)
 
     def add(self, other: Tally) -> None:
         for name in self.__struct_fields__:

@@ -88,13 +88,20 @@ def test_repeated_text_is_guessed_and_counted(tiny_models: dict[str, Path]) -> N
         assert "draft_n" not in none
         accepted = sum(timings.get("draft_n_accepted", 0) for timings in (first, again))
 
-        def counted() -> float:
-            name = "llamacpp:spec_decode_num_accepted_tokens_total"
-            lines = [line for line in server.client.get("/metrics").text.splitlines() if line.startswith(name)]
-            return float(lines[0].rsplit(" ", 1)[1])
+        def counted(name: str, source: str = "") -> float:
+            lines = [line for line in server.client.get("/metrics").text.splitlines() if line.startswith(f"{name}{{")]
+            return sum(float(line.rsplit(" ", 1)[1]) for line in lines if f'source="{source}' in line or not source)
 
-        wait_for(lambda: counted() >= accepted, 20, "the worker's counters")
-        assert counted() == accepted
+        name = "llamacpp:spec_decode_num_accepted_tokens_total"
+        wait_for(lambda: counted(name) >= accepted, 20, "the worker's counters")
+        assert counted(name) == accepted == counted("paddock_accepted_tokens_total")
+        assert counted("paddock_accepted_tokens_total", "tree") > 60, "the second answer is the first one again"
+        drafted = sum(timings.get("draft_n", 0) for timings in (first, again))
+        assert counted("paddock_drafted_tokens_total") == drafted
+        tokens = sum(timings["predicted_n"] for timings in (first, again, off, none))
+        assert counted("llamacpp:tokens_predicted_total") == tokens
+        assert counted("paddock_inter_token_seconds_count") == tokens - 4, "the first tokens follow no other"
+        assert counted("paddock_drafted_tokens_total", "model") == 0
 
 
 def test_an_unknown_type_is_refused_by_name(guessing: Server) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.scheduling import Plan, Request
-from paddock.tally import Tally
-from paddock.types import Span
+from paddock.tally import Tally, metrics_of
+from paddock.types import DraftSource, Sampled, Span
 from paddock.worker.counters import Counters
 
 _seconds = st.floats(0, 100)
@@ -34,6 +36,40 @@ def test_nothing_is_lost_or_counted_twice(steps: list[tuple[int, int, float, boo
     assert sent.inter_token_seconds.count == inputs == sent.step_sequences.sum
     assert sent.prompt_seconds == pytest.approx(2 * sum(step[2] for step in steps))
     assert counters.last().tally.generated_tokens == 0
+
+
+@given(
+    st.lists(
+        st.none() | st.tuples(st.none() | st.sampled_from(get_args(DraftSource)), st.integers(0, 9), st.integers(0, 9)),
+        max_size=30,
+    )
+)
+def test_guessed_tokens_are_counted_by_source(
+    results: list[tuple[DraftSource | None, int, int] | None],
+) -> None:
+    """Every source has its two metrics."""
+    steps: list[Sampled | None] = []
+    for result in results:
+        source, drafted, accepted = result or (None, 0, 0)
+        drafted = 0 if source is None else drafted
+        more = [Sampled(2)] * min(drafted, accepted)
+        steps.append(None if result is None else Sampled(1, drafted=drafted, draft_source=source, more=more))
+    counters = Counters()
+    counters.drafts(steps)
+    tally = counters.last().tally
+    drafts = [step for step in steps if step is not None and step.drafted]
+    assert tally.drafts == len(drafts)
+    assert tally.drafted_tokens == sum(step.drafted for step in drafts)
+    assert tally.accepted_tokens == sum(len(step.more) for step in drafts)
+    fields = metrics_of(Tally)
+    for name, counted in (
+        ("paddock_drafted_tokens_total", lambda step: step.drafted),
+        ("paddock_accepted_tokens_total", lambda step: len(step.more)),
+    ):
+        sources = {metric.label[1]: field for field, metric in fields.items() if metric.name == name and metric.label}
+        assert sources.keys() == set(get_args(DraftSource))
+        for label, field in sources.items():
+            assert getattr(tally, field) == sum(counted(step) for step in drafts if step.draft_source == label)
 
 
 def test_stats_are_due_once_a_second_and_when_idle() -> None:

@@ -50,10 +50,8 @@ class Counters:
 
     def drafts(self, results: Sequence[Sampled | None]) -> None:
         for result in results:
-            if result is not None and result.drafted:
-                self._tally.drafts += 1
-                self._tally.drafted_tokens += result.drafted
-                self._tally.accepted_tokens += len(result.more)
+            if result is not None and result.drafted and result.draft_source is not None:
+                self._tally.count_draft(result.draft_source, result.drafted, len(result.more))
 
     def pooled_step(self, inputs: int, tokens: int, seconds: float) -> None:
         self._tally.prompt_tokens += tokens

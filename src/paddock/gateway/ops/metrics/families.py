@@ -70,9 +70,15 @@ SECTIONS: Final = (
             _counter("llamacpp:tokens_predicted_seconds_total", "Time spent on answers.", *_ENGINE),
             _counter("llamacpp:n_decode_total", "Calls of llama_decode.", *_ENGINE),
             _gauge("llamacpp:n_tokens_max", "The longest sequence so far, prompt and answer.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens that a draft model proposed.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_accepted_tokens_total", "Proposed tokens that were accepted.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_drafts_total", "Drafts.", *_ENGINE),
+            _counter(
+                "llamacpp:spec_decode_num_draft_tokens_total",
+                "Guessed tokens, of a draft model or other sources.",
+                *_ENGINE,
+            ),
+            _counter(
+                "llamacpp:spec_decode_num_accepted_tokens_total", "Guessed tokens that the model chose too.", *_ENGINE
+            ),
+            _counter("llamacpp:spec_decode_num_drafts_total", "Steps of answers with guessed tokens.", *_ENGINE),
             _gauge(
                 "llamacpp:prompt_tokens_seconds",
                 "Prompt tokens per second of a request, average of the last minute.",
