@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,10 @@ _TILE_STRETCH = 2.0
 _TILE_GAIN = 1.5
 # The end of a prompt is not cut off if the whole takes at most so many times as long as allowed.
 _END_STRETCH = 1.25
+# Short prompts wait for others for at most this part of what a filled tile saves them, and for this many seconds after
+# the last one if no other is known to come.
+_WAITED = 0.25
+_LINGER = 0.005
 
 
 @dataclass(slots=True)
@@ -62,7 +67,7 @@ class StepBudget:
             return 0.0
         # At least a twentieth of the step: one that was faster than usual says nothing about its prompt tokens.
         prompts = max(seconds - self.generating(answers), seconds / 20)
-        self._prompts.observe(chunks, prompts)
+        self._prompts.observe(chunks, prompts, answers=answers)
         return prompts
 
     def generating(self, answers: int) -> float:
@@ -93,18 +98,34 @@ class StepBudget:
         """What a chunk takes."""
         return self._prompts.seconds(position, count)
 
+    def missing_rows(self, rows: int) -> int:
+        """How many rows of other sequences would fill the tile of a step with so many. 0: it is full, or rows of others
+        do not help: with streams a tile has rows of one sequence.
+        """
+        return max(TILE - rows, 0) if self.unified and self._prompts else 0
+
     def is_better_together(
-        self, chunks: Sequence[tuple[int, int]], more: Sequence[tuple[int, int]], seconds: float
+        self, chunks: Sequence[tuple[int, int]], more: Sequence[tuple[int, int]], seconds: float, *, answers: int
     ) -> bool:
         """Whether prompts end earlier on average if a step has `more` of them, which fill a tile, than if there is one
-        step after the other with as many as these. So many seconds are allowed. Only in shared cells: a tile has rows
-        of one stream.
+        step after the other with as many as these. So many seconds are allowed, beside so many answers.
         """
-        if not self.unified or not self._prompts:
-            return False
-        few, many = self._prompts.seconds_together(chunks), self._prompts.seconds_together(more)
+        few = self._prompts.seconds_together(chunks, answers=answers)
+        many = self._prompts.seconds_together(more, answers=answers)
         in_turn = few * (len(more) / len(chunks) + 1) / 2
-        return many < in_turn and many <= _TILE_STRETCH * max(seconds, few)
+        return many < in_turn and many <= _TILE_STRETCH * seconds
+
+    def patience(self, chunks: Sequence[tuple[int, int]], waited: float, *, is_coming: bool) -> float:
+        """For how many seconds a step for these prompts may wait for the next one, which may fill a tile with them. The
+        first has `waited` so long. `is_coming`: another one is known to come. If not, one prompt does not wait, and
+        several wait a moment: more may follow.
+        """
+        missing = self.missing_rows(sum(count for _, count in chunks))
+        if not missing or len(chunks) + is_coming < 2:
+            return 0.0
+        alone = self._prompts.seconds_together(chunks)
+        saved = alone - self._prompts.seconds_together(chunks, answers=missing)
+        return max(min(_WAITED * saved - waited, math.inf if is_coming else _LINGER), 0.0)
 
     @property
     def seconds_per_cell(self) -> float:

@@ -35,10 +35,10 @@ class PrefillChunks:
         """Whether the last divided step is for prompts only and generating requests skip it."""
 
     def divide(
-        self, prompts: Sequence[Request], running: Sequence[Request], *, room: int, contended: bool
+        self, prompts: Sequence[Request], running: Sequence[Request], *, room: int, contended: bool, decodes: int
     ) -> list[tuple[Request, int]]:
         """Divide at most `room` tokens among the prompts. `contended`: other keys share the model, or may at any
-        moment.
+        moment. `decodes`: so many generating requests can share the step.
         """
         # Generating requests that cannot share this step wait for its end too.
         answers = sum(request.is_generating for request in running)
@@ -80,7 +80,9 @@ class PrefillChunks:
             order = [(request, room) for request in ([senior, *others] if self._passed_over else others)]
         share = self._give_out(order, seconds, room, brief=contended)
         if not contended:
-            self._fill_tile(share, seconds if answers else math.inf, room)
+            # Answers wait no longer for it than for a tile of one long prompt.
+            allowed = self._budget.seconds_for_prompts(answers, position) if answers else math.inf
+            self._fill_tile(share, allowed, room, decodes)
         self._passed_over = 0 if share.get(oldest) else self._passed_over + 1
         return [(request, count) for request, count in share.items() if count > 0]
 
@@ -115,23 +117,25 @@ class PrefillChunks:
                 rows -= count
         return share
 
-    def _fill_tile(self, share: dict[Request, int], seconds: float, room: int) -> None:
+    def _fill_tile(self, share: dict[Request, int], seconds: float, room: int, decodes: int) -> None:
         """Add the ends of other prompts to a step with less than a tile, if they end earlier then: several users have
         short questions after one long text.
         """
         fuller = {request: count for request, count in share.items() if count}
+        few = [(request.computed, count) for request, count in fuller.items()]
         tokens = sum(fuller.values())
+        missing = self._budget.missing_rows(tokens + decodes)
+        if not missing:
+            return
         for request, count in share.items():
             whole = request.max_chunk
-            if tokens >= TILE or count or request.prompt_probs >= 0 or whole > min(_SHORT, room - tokens):
+            if missing <= 0 or count or request.prompt_probs >= 0 or whole > min(_SHORT, room - tokens):
                 continue
             fuller[request] = whole
             tokens += whole
-        if not tokens >= TILE > sum(share.values()):
-            return
-        few = [(request.computed, count) for request, count in share.items() if count]
+            missing -= whole
         more = [(request.computed, count) for request, count in fuller.items()]
-        if self._budget.is_better_together(few, more, seconds):
+        if missing <= 0 and self._budget.is_better_together(few, more, seconds, answers=decodes):
             share.update(fuller)
 
     def _ranks(self, prompts: Sequence[Request], running: Sequence[Request]) -> dict[Request, int]:

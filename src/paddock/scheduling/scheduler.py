@@ -18,7 +18,7 @@ from paddock.scheduling.plan import Plan, allow_drafts, exact_chunk, make_span
 from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.request import Progress, Request
-from paddock.scheduling.sharing import Sharing, SnapshotSharing
+from paddock.scheduling.sharing import Sharing, SnapshotSharing, namespace, reusable
 from paddock.scheduling.slots import Slots
 from paddock.scheduling.snapshot_cache import SnapshotCache
 from paddock.scheduling.speculation import Speculation
@@ -146,6 +146,23 @@ class Scheduler:
     def write_back(self) -> None:
         """Copy everything that finished requests left in cells to host memory."""
         self.cache.write_back()
+
+    def patience(self, waited: float, *, is_coming: bool) -> float:
+        """For how many seconds the first step after an idle time may wait for the next request, if it has `waited` so
+        long: several short prompts take less time together. `is_coming`: a request is known to come. Without that, a
+        single one never waits.
+        """
+        if self._running or self._admission.is_contended:
+            return 0.0
+        prompts = {request.id: request for request in self._queue}.values()  # answers to one prompt compute it once
+        if any(request.deterministic for request in prompts):
+            return 0.0
+        return self._budget.patience([self._remainder(request) for request in prompts], waited, is_coming=is_coming)
+
+    def _remainder(self, request: Request) -> tuple[int, int]:
+        """The start and size of what a queued request has to compute of its prompt."""
+        known = self.cache.lookup(namespace(request), request.tokens, reusable(request))
+        return known, len(request.tokens) - known
 
     def schedule(self, silence: float = math.inf) -> Plan | None:
         """Plan the next step. A plan without spans only has cache operations. None: there is nothing to do. `silence`:
@@ -290,7 +307,8 @@ class Scheduler:
         if not prompts:
             return []
         room = min(self._n_batch, self._layout.free_cells) - decodes
-        return self._chunks.divide(prompts, self._running, room=room, contended=self._admission.is_contended)
+        contended = self._admission.is_contended
+        return self._chunks.divide(prompts, self._running, room=room, contended=contended, decodes=decodes)
 
     def _preempt_one_of(self, *groups: list[Request]) -> None:
         victim = self._admission.preempt_for_cells()

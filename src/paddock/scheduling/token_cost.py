@@ -9,8 +9,8 @@ from typing import Final
 from paddock.scheduling.fit import Fit
 
 TILE: Final = 64
-"""CPU attention computes this many rows of a sequence together. It computes fewer rows one by one, which took five
-times as long on x86 (docs/lab.md).
+"""CPU attention computes this many rows of a sequence together, or of a step if all sequences share cells. It computes
+fewer rows one by one, which took five times as long on x86 (docs/lab.md).
 """
 # Positions are counted in thousands.
 _SCALE = 1000.0
@@ -23,17 +23,17 @@ class PromptCost:
 
     def __init__(self, *, unified: bool = False) -> None:
         self._unified = unified
-        """Whether a tile may hold rows of several sequences."""
+        """Whether a tile may hold rows of several sequences, prompts and answers."""
         self._fit = Fit(2)
 
     def __bool__(self) -> bool:
         """Whether anything is known."""
         return self._fit.observed > 0
 
-    def observe(self, chunks: Sequence[tuple[int, int]], seconds: float) -> None:
-        """These chunks, each a start and a count, took so long together."""
+    def observe(self, chunks: Sequence[tuple[int, int]], seconds: float, *, answers: int = 0) -> None:
+        """These chunks, each a start and a count, took so long together, in a step with so many answers."""
         tokens = sum(count for _, count in chunks)
-        tiled = sum(_positions(*chunk) for chunk in chunks if self._is_tiled(chunk, tokens))
+        tiled = sum(_positions(*chunk) for chunk in chunks if self._is_tiled(chunk, tokens + answers))
         rows = sum(_positions(*chunk) for chunk in chunks) - tiled
         # For each token, so that a short step counts as much as a long one.
         self._fit.observe([tiled / tokens / _SCALE, rows / tokens / _SCALE], seconds / tokens)
@@ -43,17 +43,17 @@ class PromptCost:
         base, slope = self._base_and_slope(tiled=count >= TILE)
         return base * count + slope * _positions(start, count)
 
-    def seconds_together(self, chunks: Sequence[tuple[int, int]]) -> float:
-        """What chunks of several sequences would take in one step."""
-        tokens, total = sum(count for _, count in chunks), 0.0
+    def seconds_together(self, chunks: Sequence[tuple[int, int]], *, answers: int = 0) -> float:
+        """What chunks of several sequences would take in one step, beside so many answers."""
+        rows, total = sum(count for _, count in chunks) + answers, 0.0
         for chunk in chunks:
-            base, slope = self._base_and_slope(tiled=self._is_tiled(chunk, tokens))
+            base, slope = self._base_and_slope(tiled=self._is_tiled(chunk, rows))
             total += base * chunk[1] + slope * _positions(*chunk)
         return total
 
-    def _is_tiled(self, chunk: tuple[int, int], tokens: int) -> bool:
-        """Whether a chunk in a step of so many tokens is computed in tiles."""
-        return (tokens if self._unified else chunk[1]) >= TILE
+    def _is_tiled(self, chunk: tuple[int, int], rows: int) -> bool:
+        """Whether a chunk in a step of so many rows is computed in tiles."""
+        return (rows if self._unified else chunk[1]) >= TILE
 
     @property
     def seconds_per_cell(self) -> float:

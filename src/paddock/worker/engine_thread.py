@@ -37,14 +37,18 @@ class EngineThread(ABC):
         post: Callable[[Event], None],
         send: Callable[[Any], None],
         confine: Callable[[], None] = lambda: None,
+        is_expecting: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`confine` is called on this thread before it opens the model."""
+        """`confine` is called on this thread before it opens the model. `is_expecting`: whether a request is being
+        prepared, which this thread will be given soon.
+        """
         self._model_path = model_path
         self._options = options
         self._cpu_lock = cpu_lock
         self._post = post
         self._send = send
         self._confine = confine
+        self._is_expecting = is_expecting
         self.counters = Counters()
         self._inbox: SimpleQueue[Command] = SimpleQueue()
         self.state_lock = threading.Lock()
@@ -132,6 +136,10 @@ class EngineThread(ABC):
             if is_idle:
                 self._rest()
             return
+        self._handle_all(command)
+
+    def _handle_all(self, command: Command) -> None:
+        """Handle a command and all that wait behind it."""
         with suppress(Empty):
             while True:
                 self._handle(command)

@@ -152,6 +152,15 @@ class GenerationThread(EngineThread):
             if used != resident:
                 raise CacheCorrupted(f"no request runs, but the sequences {used} have cells instead of {resident}")
         super()._receive()
+        self._await_others()
+
+    def _await_others(self) -> None:
+        """Wait a moment for the other requests of a burst, if that is worth it."""
+        begun, waited = time.perf_counter(), 0.0
+        with suppress(Empty):
+            while (patience := self._scheduler.patience(waited, is_coming=self._is_expecting())) > 0:
+                self._handle_all(self._next(patience))
+                waited = time.perf_counter() - begun
 
     def _stats(self, now: float) -> Stats:
         return self.counters.stats(self._scheduler, now)

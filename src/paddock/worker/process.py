@@ -62,6 +62,8 @@ class Worker:
         self._io: IoLoop[_Event] = IoLoop(sock, self._on_message, self._on_event)
         self._outbox = self._io.outbox
         self._live = LiveRequests()
+        self._preparing: set[int] = set()
+        """Requests that the engine thread will be given soon. It reads whether there are any."""
         self._cpu_lock = cpu_lock
         self._options: EngineOptions  # set by `_load`
         self._sandbox = SandboxState()
@@ -142,6 +144,7 @@ class Worker:
             self._io.post,
             self._outbox.send,
             lambda: self._confine_calls(sandbox, model_path),
+            lambda: bool(self._preparing),
         )
         self._thread.start()
 
@@ -159,6 +162,8 @@ class Worker:
             self._refuse(id, error)
         else:
             preparer = self._preparer if isinstance(request, GenerateRequest) else self._input_preparer
+            if isinstance(request, GenerateRequest):
+                self._preparing.add(id)
             assert preparer is not None, "the gateway sends nothing before Ready"
             preparer.add(id, request)
 
@@ -168,6 +173,7 @@ class Worker:
         for preparer in (self._preparer, self._input_preparer):
             if preparer is not None:
                 preparer.remove(id)
+        self._preparing.discard(id)
         self._live.remove(id)
         self._tell_engine(Remove(id))
 
@@ -219,6 +225,7 @@ class Worker:
         send(messages.Ready(messages.PROTOCOL_VERSION, thread.engine.info, self._sandbox))
 
     def _start(self, prepared: Prepared) -> None:
+        self._preparing.discard(prepared.id)  # before the engine has it: a single request never waits for itself
         match prepared:
             case Prepared(id, _, PaddockError() as error):
                 self._refuse(id, error)
