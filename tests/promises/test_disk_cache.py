@@ -7,6 +7,8 @@ import os
 import random
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +253,21 @@ def test_a_system_text_is_found_by_another_question_after_a_restart(
         answer, cached = ask(server, "How?")
     assert answer == right
     assert cached >= _LEAST_CACHED
+
+
+def test_states_that_leave_host_memory_while_requests_run_are_on_disk(
+    tiny_models: dict[str, Path], tmp_path: Path
+) -> None:
+    """More conversations than host memory has room for, and no idle time to write any."""
+    prompts = [f"Conversation {number}: " + f"word{number} " * 120 for number in range(16)]
+    args = (*_PRECISE, "-np", "2", "-kvu", "--cache-ram", "8")
+    with _server(tiny_models["sliding_window"], tmp_path, *args) as server, ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(partial(_turn, server), prompts))
+    with _server(tiny_models["sliding_window"], tmp_path, *args) as server:
+        again = [_turn(server, prompt) for prompt in prompts[:6]]
+    assert [text for text, _ in again] == [text for text, _ in answers[:6]]
+    found = sum(cached >= _LEAST_CACHED for _, cached in again)
+    assert found >= 3, "the others found no room to wait for the writer"
 
 
 @full

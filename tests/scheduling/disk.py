@@ -10,7 +10,7 @@ from typing import Any
 from paddock.disk_cache import Entry, StateKey, Written
 from paddock.disk_cache.keys import encode_tokens
 from paddock.scheduling import DiskTier, Plan, Read, Write
-from paddock.types import Adopt, Operation, Save
+from paddock.types import Operation
 from tests.scheduling.harness import Harness
 
 Files = dict[Entry, bytes]
@@ -24,6 +24,8 @@ class DiskHarness(Harness):
         super().__init__(**{"cache_ram_bytes": 4 << 20} | options)
         self.files = files
         self.now = 0.0
+        self.is_busy = False
+        """The server has no idle time: what is evicted before it is written is written then."""
         self.sizes: dict[int, int] = {}
         """Span or checkpoint that was lent → its bytes."""
         self.adopted: list[int] = []
@@ -37,8 +39,7 @@ class DiskHarness(Harness):
         apply: Callable[[Sequence[Operation]], Any] = self.engine.apply
 
         def save_evicted(operations: Sequence[Operation]) -> Any:
-            unsaved = {operation.span for operation in operations if isinstance(operation, Save | Adopt)}
-            self._order(self.tier.evicted_writes(unsaved, self.now))
+            self._order(self.tier.evicted_writes(operations, self.now))
             copied = apply(operations)
             self.adopted.clear()
             self.tier.end_operations()
@@ -67,7 +68,7 @@ class DiskHarness(Harness):
             self.reads.append(read)
         plan = super().step()
         if not self.scheduler.cache.has_operations:
-            self._order(self.tier.next_writes(self.now))
+            self._order(self.tier.next_writes(self.now, is_busy=self.is_busy))
         return plan
 
     def settle(self) -> None:

@@ -230,15 +230,59 @@ def test_a_file_that_is_being_read_is_not_removed() -> None:
     assert request.from_disk == old.end
 
 
-def test_checkpoints_that_are_evicted_before_they_are_written_are_counted() -> None:
+@example(False, [150] * 16)
+@example(True, [150] * 16)
+@given(st.booleans(), st.lists(st.integers(40, 200), min_size=12, max_size=16))
+def test_states_that_are_evicted_before_they_are_written_reach_the_disk(unified: bool, sizes: list[int]) -> None:
+    files: Files = {}
+    harness = _harness(files, kv_unified=unified, cache_ram_bytes=_LARGE, parallel=2)
+    harness.is_busy = True
+    prompts = [chr(ord("a") + number) * size for number, size in enumerate(sizes)]
+    for id, prompt in enumerate(prompts):
+        harness.ask(id, prompt, 2)
+        harness.run_some()
+        while harness.writes:
+            harness.write_one()
+            harness.run_some()
+    if sizes == [150] * 16:
+        assert len(files) > 4
+        assert harness.tier.counts.lost == 0
+    missing = 0
+    later = _harness(dict(files), kv_unified=unified, cache_ram_bytes=_LARGE, parallel=2)
+    for id, prompt in enumerate(prompts):
+        tokens = harness.engine.vocab.tokenize(prompt, add_special=True, parse_special=True)
+        known = harness.scheduler.cache.lookup("", tokens, len(tokens) - 1)
+        request = later.ask(id, prompt, 2)
+        later.settle()
+        assert later.text(id) == answer_alone(prompt, 2, 1024)[0]
+        missing += max(known, request.from_disk) < len(tokens) - 1 - 32
+    assert missing <= harness.tier.counts.lost, "others are in memory or on disk"
+
+
+def test_evicted_states_that_find_no_room_to_wait_are_counted() -> None:
     harness = _harness({}, cache_ram_bytes=500 << 10)
     for id, letter in enumerate("abcdefghij"):
         harness.ask(id, letter * 150, 2)
         harness.run_some()  # and no write ends
+        cache = harness.scheduler.cache
+        assert cache.stored_bytes <= 500 << 10
     assert harness.tier.in_flight > 0
     assert harness.tier.counts.lost > 0
     harness.settle()
     assert harness.tier.in_flight == 0
+
+
+def test_what_is_evicted_before_a_clear_is_not_written() -> None:
+    files: Files = {}
+    harness = _harness(files)
+    harness.is_busy = True
+    harness.ask(1, _SYSTEM, 2)
+    harness.run_some()
+    harness.scheduler.cache.resize(0)
+    assert harness.scheduler.cache.has_operations
+    harness.clear()
+    harness.settle()
+    assert files == {}
 
 
 def test_what_a_full_disk_refuses_is_written_when_it_has_room() -> None:

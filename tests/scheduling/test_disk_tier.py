@@ -325,6 +325,10 @@ class ThreeTiers(RuleBasedStateMachine):
     def write(self, fails: bool, refused: bool) -> None:
         self.harness.write_one(fails=fails, refused=refused)
 
+    @rule(is_busy=st.booleans())
+    def load(self, is_busy: bool) -> None:
+        self.harness.is_busy = is_busy
+
     @rule()
     def wait(self) -> None:
         self.harness.now += RETRY_AFTER

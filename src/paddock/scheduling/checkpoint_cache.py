@@ -20,6 +20,7 @@ from paddock.scheduling.prefix_tree import Match, Node
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.sequences import Resident
+from paddock.scheduling.stored_prefixes import SPAN
 from paddock.scheduling.unwritten import StoredPath
 from paddock.scheduling.unwritten_states import UnwrittenStates, is_wanted, stored_state
 from paddock.types import (
@@ -256,8 +257,8 @@ class CheckpointCache(PrefixCache):
 
     def erase(self, namespace: str, tokens: list[int], keep: int = 0) -> int:
         erased = super().erase(namespace, tokens, keep)
-        for checkpoint in self._tree.orphans:
-            self.unwritten_states.forget(checkpoint)
+        for orphan in self._tree.orphans:
+            self.unwritten_states.forget(orphan.checkpoint)
         self._drop_orphans()
         return erased
 
@@ -311,12 +312,17 @@ class CheckpointCache(PrefixCache):
 
     def _drop_orphans(self) -> None:
         orphans, self._tree.orphans = self._tree.orphans, []
-        for checkpoint in orphans:
-            self._drop_checkpoint(checkpoint)
+        for orphan in orphans:
+            self._drop_checkpoint(orphan.checkpoint, orphan.stored)
 
-    def _drop_checkpoint(self, checkpoint: int) -> None:
-        self.unwritten_states.drop(checkpoint)
+    def _drop_checkpoint(self, checkpoint: int, stored: Piece | None = None) -> None:
+        """`stored`: what host memory had of its node until now."""
         dropped = self._checkpoints.pop(checkpoint)
+        if checkpoint in self.unwritten_states:
+            state = stored_state(dropped.node, checkpoint, stored)
+            if is_wanted(dropped.node) or (state is not None and self._is_noted(state.namespace, state.tokens)):
+                self.unwritten_states.evict(state)
+        self.unwritten_states.forget(checkpoint)
         dropped.node.checkpoint = 0
         self._forget_stored(checkpoint, dropped.tenant, dropped.cost)
         self._operations.append(Drop(checkpoint))
@@ -324,8 +330,11 @@ class CheckpointCache(PrefixCache):
     # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def use_disk(self) -> None:
-        """Note which states have no file. Spans have none of their own."""
+        """Note which states have no file, and keep room for those that are evicted before they are written. Spans have
+        no files of their own.
+        """
         self._has_disk = self.unwritten_states.is_on = True
+        self.resize(self._ram_bytes)
 
     def states_to_write(self) -> Iterator[StoredPath]:
         """States in host memory that are worth a file and have none. Each is given once, until it is used again."""
@@ -333,7 +342,7 @@ class CheckpointCache(PrefixCache):
             if any(sequence in self._held for sequence in node.holders):
                 continue  # more of it will come
             self.unwritten_states.postpone(checkpoint)
-            if (state := stored_state(node)) is None:
+            if (state := stored_state(node, checkpoint)) is None:
                 continue
             if is_wanted(node) or self._is_noted(state.namespace, state.tokens):
                 yield state
@@ -371,6 +380,12 @@ class CheckpointCache(PrefixCache):
         self._drop_orphans()
         return self.lookup(namespace, tokens)
 
+    @property
+    def _writer_bytes(self) -> int:
+        """At least for one checkpoint, and a span of keys and values that goes with it."""
+        largest = self._shape.snapshot.bytes(self._shape.cells) + SPAN * self._shape.bytes_per_token
+        return max(super()._writer_bytes, largest)
+
     def state_size(self, tokens: int) -> int:
         """The bytes of a whole state in host memory."""
         return tokens * self._shape.bytes_per_token + self._checkpoint_size(tokens)[0]
@@ -383,6 +398,7 @@ class CheckpointCache(PrefixCache):
         for checkpoint, it in self._checkpoints.items():
             if tenant in (None, it.tenant):
                 self.unwritten_states.forget(checkpoint)
+        self.unwritten_states.forget_evicted(tenant)
         super()._begin_clear(tenant)
 
     # ── integrity ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,8 @@
 
 Keys and values alone are not enough to continue, so a file has those of all tokens from the first on, and the
 checkpoint at their end. It is used whole or not at all. Files are written while nothing runs, one at a time: of the
-ends of conversations, of their last prompts, of system texts, and of other beginnings that several have.
+ends of conversations, of their last prompts, of system texts, and of other beginnings that several have. Those that
+leave host memory before are written then.
 
 A state that adds little to a file is written only before the worker ends. So a conversation is not written again with
 each turn, and after a crash little of it is computed. A file replaces those of earlier turns.
@@ -10,21 +11,25 @@ each turn, and after a crash little of it is computed. A file replaces those of 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from paddock.disk_cache import Entry, StateKey, Written, entries_for
 from paddock.scheduling.checkpoint_cache import CheckpointCache
-from paddock.scheduling.disk_tier import LEAST_GAIN, DiskTier, Write
+from paddock.scheduling.disk_tier import LEAST_GAIN, DiskTier, Write, spans_made_by
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.sharing import reusable
 from paddock.scheduling.unwritten import StoredPath
-from paddock.types import CacheShape
+from paddock.types import CacheShape, Operation
 
 _NEW_PART = 8
 """At least this part of a file's tokens is new, except before the worker ends."""
 _USUAL = 1024
 """The tokens of a state by which it is decided whether the disk pays at all."""
+_WAITING_PART = 2
+"""Evicted states are written while all that wait for the writer are at most this part of host memory: it cannot be used
+for others until they are written.
+"""
 
 
 class CheckpointDiskTier(DiskTier):
@@ -98,20 +103,41 @@ class CheckpointDiskTier(DiskTier):
             return []
         for state in self._states.states_to_write():
             if self._is_worth_writing(state):
-                [entry] = entries_for(self._key, state.namespace, state.tokens, [0, len(state.tokens)])
-                write = Write(entry, state.pieces, [])
                 self._states.unwritten_states.forget(state.pieces[-1].span)
-                self._index.add(entry)
-                self._writing.add(write)
-                self._states.lend(state.pieces)
-                return [write]
+                return self._order(state)
         return []
 
-    def evicted_writes(self, unsaved: Collection[int], now: float) -> list[Write]:
-        """None: a state is in many spans, which are not evicted together."""
+    def evicted_writes(self, operations: Sequence[Operation], now: float) -> list[Write]:
+        """What is left of these states in host memory stays until they are written."""
+        writes: list[Write] = []
+        unsaved = spans_made_by(operations)
+        is_on = self._index is not None and now >= self._refused_until
+        for state in self._states.unwritten_states.take_evicted():
+            if is_on and not self._is_worth_writing(state):
+                continue
+            if is_on and self._has_room_for(state) and all(piece.span not in unsaved for piece in state.pieces):
+                writes += self._order(state)
+            else:
+                self.counts.lost += 1
         self.counts.lost += self._states.unwritten_states.take_lost()
         self._states.begin_operations()
-        return []
+        return writes
+
+    def _has_room_for(self, state: StoredPath) -> bool:
+        """Whether an evicted state may wait for the writer."""
+        waiting = sum(self._states.state_tokens(write.entry.end) for write in self._writing)
+        most = self._states.max_stored // _WAITING_PART
+        return waiting + self._states.state_tokens(len(state.tokens)) <= most and self._states.can_lend(state.pieces)
+
+    def _order(self, path: StoredPath) -> list[Write]:
+        """Order a file with the whole state."""
+        assert self._index is not None, "checked by the callers"
+        [entry] = entries_for(self._key, path.namespace, path.tokens, [0, len(path.tokens)])
+        write = Write(entry, path.pieces, [])
+        self._index.add(entry)
+        self._writing.add(write)
+        self._states.lend(path.pieces)
+        return [write]
 
     def finish_writes(self, results: Sequence[tuple[Write, Written]], seconds: float, now: float) -> None:
         super().finish_writes(results, seconds, now)

@@ -20,7 +20,7 @@ from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.request import Request
 from paddock.scheduling.sharing import namespace, reusable
 from paddock.scheduling.unwritten import StoredPath
-from paddock.types import CacheShape, Piece
+from paddock.types import Adopt, AdoptCheckpoint, CacheShape, Operation, Piece, Save, SaveCheckpoint
 
 _READ = 256 << 20
 """The most bytes of one read."""
@@ -79,7 +79,19 @@ class DiskCounts:
     failed_reads: int = 0
     failed_writes: int = 0
     lost: int = 0
-    """Evicted spans for which there was no room to wait for the writer."""
+    """Evicted spans or states that were not written, because there was no room for them to wait for the writer."""
+
+
+def spans_made_by(operations: Iterable[Operation]) -> set[int]:
+    """The spans and checkpoints that come to host memory."""
+    made: set[int] = set()
+    for operation in operations:
+        match operation:
+            case Save() | Adopt():
+                made.add(operation.span)
+            case SaveCheckpoint() | AdoptCheckpoint():
+                made.add(operation.checkpoint)
+    return made
 
 
 class DiskTier:
@@ -321,11 +333,10 @@ class DiskTier:
             writes += ordered
         return writes
 
-    def evicted_writes(self, unsaved: Collection[int], now: float) -> list[Write]:
-        """Files for spans that the next operations drop. Host memory never had the `unsaved` spans: the operations that
-        save them come with those that drop them.
-        """
+    def evicted_writes(self, operations: Sequence[Operation], now: float) -> list[Write]:
+        """Files for what the next operations drop. Spans that they make first never were in host memory."""
         writes: list[Write] = []
+        unsaved = spans_made_by(operations)
         for path in self._cache.unwritten.take_evicted():
             if self._index is None or now < self._refused_until or not self.pays:
                 self.counts.lost += 1

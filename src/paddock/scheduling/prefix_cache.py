@@ -48,6 +48,7 @@ class PrefixCache(ResidentSequences):
     def _begin_clear(self, tenant: str | None) -> None:
         for span in [span for span, (owner, _) in self._spans.items() if tenant in (None, owner)]:
             self.unwritten.forget_span(span)
+        self.unwritten.forget_evicted(tenant)
         for sequence, resident in list(self._residents.items()):
             if tenant in (None, tenant_of(resident.namespace)):
                 self._free(sequence)

@@ -32,6 +32,15 @@ class Node(RadixNode):
 
 
 @dataclass(slots=True, frozen=True)
+class Orphan:
+    """A checkpoint whose node was removed."""
+
+    checkpoint: int
+    stored: Piece | None
+    """What host memory had of the node until then."""
+
+
+@dataclass(slots=True, frozen=True)
 class Match:
     """The longest cached prefix of some tokens: its nodes, of which the last may match only in part."""
 
@@ -93,8 +102,7 @@ class PrefixTree(RadixTree[Node]):
         self.size = 0
         """How many nodes there are, without roots."""
         self.hot_tokens = 0
-        self.orphans: list[int] = []
-        """Checkpoints of removed nodes."""
+        self.orphans: list[Orphan] = []
 
     def match(self, namespace: str, tokens: Sequence[int]) -> Match:
         return Match(*self.walk(namespace, tokens))
@@ -319,22 +327,23 @@ class PrefixTree(RadixTree[Node]):
 
     def _unstore(self, node: Node) -> int | None:
         assert node.stored is not None, "only stored nodes are in the LRU order"
-        span = node.stored.span
+        stored, span = node.stored, node.stored.span
         node.stored = None
         self._lru.remove(node)
-        self._prune(node)
+        self._prune(node, stored)
         self._span_nodes[span] -= 1
         if self._span_nodes[span]:
             return None
         del self._span_nodes[span]
         return span
 
-    def _prune(self, node: Node) -> None:
+    def _prune(self, node: Node, stored: Piece | None = None) -> None:
+        """Remove a node that is in no tier. `stored`: what host memory had of it until now."""
         if node.parent is not None and not node.children and not node.holders and node.stored is None:
             del node.parent.children[node.tokens[0]]
             self.size -= 1
             if node.checkpoint:
-                self.orphans.append(node.checkpoint)
+                self.orphans.append(Orphan(node.checkpoint, stored))
                 node.checkpoint = 0
 
 

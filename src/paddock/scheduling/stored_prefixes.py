@@ -19,7 +19,7 @@ from paddock.types import Adopt, CacheShape, Drop, Operation, Piece, Reserve, Te
 
 # Host memory is kept in spans of at most this many tokens. A span that two branches share is freed when both are gone,
 # so this bounds what a branch can waste.
-_SPAN = 256
+SPAN = 256
 # A buffer for copies of at most this part of host memory is kept while nothing runs, and a larger one freed.
 _SMALL_BUFFER = 1 / 8
 # The room for evicted spans that wait for the writer is at most this part of host memory, and at most so many bytes.
@@ -143,9 +143,14 @@ class StoredPrefixes(Cache):
         over = self._lent.dropped - self._writer_room(self._ram_bytes)
         self._quota.aside = self._reading + max(over, 0)
 
+    @property
+    def _writer_bytes(self) -> int:
+        """The most bytes of evicted spans that may wait for the writer."""
+        return _WRITER_BYTES
+
     def _writer_room(self, ram_bytes: int) -> int:
         """Tokens of evicted spans that may wait for the writer."""
-        size = min(ram_bytes // _WRITER_PART, _WRITER_BYTES) if self.unwritten.is_on else 0
+        size = min(ram_bytes // _WRITER_PART, self._writer_bytes) if self._has_disk else 0
         return size // self._shape.bytes_per_token if self._shape.bytes_per_token else 0
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -192,7 +197,7 @@ class StoredPrefixes(Cache):
         and span. It goes through a buffer for `through` tokens. Unless it `evicts` others, only what is free is used.
         """
         path = self._tree.grow(namespace, self._tree.match(namespace, tokens), tokens)
-        path = [part for node in path for part in (self._tree.cut(node, _SPAN) if node.stored is None else [node])]
+        path = [part for node in path for part in (self._tree.cut(node, SPAN) if node.stored is None else [node])]
         protected, tenant = set(path), tenant_of(namespace)
         copies: list[Operation] = []
         for index, node in enumerate(path):

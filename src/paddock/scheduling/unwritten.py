@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from paddock.scheduling.prefix_tree import Node
+from paddock.scheduling.quota import tenant_of
 from paddock.types import Piece
 
 
@@ -79,6 +80,10 @@ class UnwrittenSpans:
     def forget_span(self, span: int) -> None:
         self._ends.pop(span, None)
         self._begun.pop(span, None)
+
+    def forget_evicted(self, tenant: str | None) -> None:
+        """Write no files of what this tenant, or all, had until now."""
+        self._evicted = [path for path in self._evicted if tenant not in (None, tenant_of(path.namespace))]
 
     def take_evicted(self) -> list[StoredPath]:
         evicted, self._evicted = self._evicted, []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paddock.scheduling.prefix_tree import Node
+from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.unwritten import StoredPath
 from paddock.types import Piece
 
@@ -15,7 +16,12 @@ class UnwrittenStates:
         """Whether there is a disk to write to."""
         self._new: dict[int, Node] = {}
         self._postponed: dict[int, Node] = {}
+        self._evicted: list[StoredPath] = []
         self._lost = 0
+
+    def __contains__(self, checkpoint: int) -> bool:
+        """Whether it has not been looked at."""
+        return checkpoint in self._new
 
     def new(self) -> list[tuple[int, Node]]:
         """Those to look at. Prefixes come first, because what continues them may add too little for a file."""
@@ -43,14 +49,25 @@ class UnwrittenStates:
         self._new.pop(checkpoint, None)
         self._postponed.pop(checkpoint, None)
 
-    def drop(self, checkpoint: int) -> None:
-        """It leaves host memory."""
-        node = self._new.get(checkpoint)
-        self._lost += node is not None and is_wanted(node)
-        self.forget(checkpoint)
+    def evict(self, state: StoredPath | None) -> None:
+        """A checkpoint that is wanted leaves host memory. The engine has the bytes of its state until its next
+        operations. None: host memory had only a part of it.
+        """
+        if state is None:
+            self._lost += 1
+        else:
+            self._evicted.append(state)
+
+    def forget_evicted(self, tenant: str | None) -> None:
+        """Write no files of what this tenant, or all, had until now."""
+        self._evicted = [state for state in self._evicted if tenant not in (None, tenant_of(state.namespace))]
+
+    def take_evicted(self) -> list[StoredPath]:
+        evicted, self._evicted = self._evicted, []
+        return evicted
 
     def take_lost(self) -> int:
-        """How many left host memory that would have been worth a file."""
+        """How many were wanted, but not whole in host memory when they left it."""
         lost, self._lost = self._lost, 0
         return lost
 
@@ -62,14 +79,17 @@ def is_wanted(node: Node) -> bool:
     return len(node.children) > 1 or _checkpoints_below(node, 2) < 2
 
 
-def stored_state(node: Node) -> StoredPath | None:
-    """All that host memory has of a state: keys and values, and the checkpoint at their end. None: it lacks a part."""
+def stored_state(node: Node, checkpoint: int, last: Piece | None = None) -> StoredPath | None:
+    """All that host memory has of a state: keys and values, and the checkpoint at their end. None: it lacks a part.
+    `last`: what it had of the node until now.
+    """
     path = list(node.path())[::-1]
-    pieces = [part.stored for part in path if part.stored is not None]
+    stored = [*(part.stored for part in path[:-1]), node.stored or last]
+    pieces = [piece for piece in stored if piece is not None]
     if len(pieces) < len(path):
         return None
     tokens = [token for part in path for token in part.tokens]
-    return StoredPath(node.namespace, tokens, [*pieces, Piece(node.checkpoint, 0, 0)])
+    return StoredPath(node.namespace, tokens, [*pieces, Piece(checkpoint, 0, 0)])
 
 
 def _checkpoints_below(node: Node, most: int) -> int:

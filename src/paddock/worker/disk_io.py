@@ -16,7 +16,7 @@ from typing import Any
 from paddock.disk_cache import RETRY_AFTER, Changed, DirectoryChanges, DiskCache, Entry, Written
 from paddock.engine import Engine
 from paddock.scheduling import DiskTier, Read, Scheduler, Write
-from paddock.types import Adopt, Operation, Save
+from paddock.types import Operation
 from paddock.worker.commands import Call
 from paddock.worker.logs import log_error, log_warning
 
@@ -50,8 +50,7 @@ class DiskIO:
 
     def before(self, operations: Sequence[Operation]) -> None:
         """Save what these operations of the engine drop, if it has no file and the writer has room."""
-        unsaved = {operation.span for operation in operations if isinstance(operation, Save | Adopt)}
-        self._order(self._tier.evicted_writes(unsaved, time.monotonic()))
+        self._order(self._tier.evicted_writes(operations, time.monotonic()))
 
     def after(self) -> None:
         """The engine has carried out its operations."""
