@@ -132,7 +132,10 @@ class Tally(msgspec.Struct, array_like=True):
         Histogram, Metric("paddock_queue_seconds", "Steps", "Time from the acceptance of a request to its first step.")
     ] = msgspec.field(default_factory=_waits)
     inter_token_seconds: Annotated[
-        Histogram, Metric("paddock_inter_token_seconds", "Steps", "Time between two tokens of an answer.")
+        Histogram,
+        Metric(
+            "paddock_inter_token_seconds", "Steps", "Time between two tokens of an answer. Tokens of one step share it."
+        ),
     ] = msgspec.field(default_factory=_moments)
     step_seconds: Annotated[
         Histogram,
@@ -143,7 +146,7 @@ class Tally(msgspec.Struct, array_like=True):
     )
     """Requests, or inputs of embedding requests."""
     step_tokens: Annotated[
-        Histogram, Metric("paddock_step_tokens", "Steps", "Tokens in a step, of prompts and answers.")
+        Histogram, Metric("paddock_step_tokens", "Steps", "Tokens in a step: of prompts, of answers and guessed.")
     ] = msgspec.field(default_factory=_sizes)
     preemptions: Annotated[
         int, Metric("paddock_preemptions_total", "Steps", "Requests that were preempted because the cache was full.")

@@ -21,7 +21,7 @@ def test_nothing_is_lost_or_counted_twice(steps: list[tuple[int, int, float, boo
     counters, sent = Counters(), Tally()
     for number, (inputs, tokens, seconds, send) in enumerate(steps):
         counters.pooled_step(inputs, tokens, seconds)
-        counters.tokens({None: 1, float(number): inputs}, number + seconds)
+        counters.tokens({(None, 1): 1, (float(number), 1): inputs}, number + seconds)
         counters.started(Request(1, [1], None, 1), seconds)
         counters.prompt_done(seconds)
         if send:
@@ -36,6 +36,20 @@ def test_nothing_is_lost_or_counted_twice(steps: list[tuple[int, int, float, boo
     assert sent.inter_token_seconds.count == inputs == sent.step_sequences.sum
     assert sent.prompt_seconds == pytest.approx(2 * sum(step[2] for step in steps))
     assert counters.last().tally.generated_tokens == 0
+
+
+@given(st.lists(st.tuples(st.none() | _seconds, st.integers(1, 9), st.integers(1, 4)), max_size=20))
+def test_tokens_that_come_together_share_the_time(arrived: list[tuple[float | None, int, int]]) -> None:
+    counters = Counters()
+    for waited, count, answers in arrived:
+        counters.tokens({(None if waited is None else 100 - waited, count): answers}, 100.0)
+    tally = counters.last().tally
+    assert tally.generated_tokens == sum(count * answers for _, count, answers in arrived)
+    times = tally.inter_token_seconds
+    assert times.count == tally.generated_tokens - sum(answers for waited, _, answers in arrived if waited is None)
+    assert times.sum == pytest.approx(sum((waited or 0.0) * answers for waited, _, answers in arrived))
+    longest = max((waited / count for waited, count, _ in arrived if waited is not None), default=0.0)
+    assert all(not count for bound, count in zip(times.bounds, times.counts[1:], strict=True) if bound > longest + 1e-9)
 
 
 @given(

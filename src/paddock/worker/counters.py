@@ -39,7 +39,7 @@ class Counters:
             tally.cache_misses += 1
 
     def step(self, plan: Plan, seconds: float) -> None:
-        tokens = sum(len(span.tokens) for span in plan.spans)
+        tokens = sum(len(span.tokens) + len(span.draft) for span in plan.spans)
         self._longest = max(self._longest, *(span.start + len(span.tokens) for span in plan.spans))
         if len(plan.spans) > plan.decodes:
             self._tally.prompt_tokens += sum(
@@ -62,12 +62,17 @@ class Counters:
         """A plan had cache operations only."""
         self._changed = True
 
-    def tokens(self, previous: Mapping[float | None, int], now: float) -> None:
-        """New tokens: how many, by the time of the previous token of the same answer; None: it is the first."""
-        for moment, count in previous.items():
-            self._tally.generated_tokens += count
+    def tokens(self, arrived: Mapping[tuple[float | None, int], int], now: float) -> None:
+        """New tokens of answers: the time of the token before them (None: they are the first) and how many they are →
+        the number of such answers. Tokens that came together took the same time each: otherwise most of an answer with
+        guesses would seem to take none, and the rest of it too long.
+        """
+        for (moment, count), answers in arrived.items():
+            self._tally.generated_tokens += count * answers
             if moment is not None:
-                self._tally.inter_token_seconds.observe(now - moment, count)
+                self._tally.inter_token_seconds.observe((now - moment) / count, count * answers)
+            elif count > 1:
+                self._tally.inter_token_seconds.observe(0.0, (count - 1) * answers)
 
     def prompt_done(self, seconds: float) -> None:
         self._tally.prompt_seconds += seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
@@ -15,6 +16,7 @@ from paddock.errors import NoCells, PaddockError
 from paddock.scheduling import CacheCorrupted, CacheView, Job, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import Operation, Sampled, SlotView
 from paddock.wire.messages import CacheContents, Delta, Slots, Stats, Step
+from paddock.worker.answers import Answer
 from paddock.worker.commands import (
     Add,
     Begun,
@@ -316,7 +318,7 @@ class GenerationThread(EngineThread):
 
     def _publish(self, deltas: list[Delta], steps: list[Progress], now: float) -> None:
         """Make deltas of the new tokens and send them, on this thread: a handover to another one takes longer."""
-        previous: dict[float | None, int] = {}
+        arrived: dict[Answer, tuple[float | None, int]] = {}
         explained: list[Explained] = []
         for progress in steps:
             request, answer = progress.request, progress.request.answer
@@ -332,7 +334,8 @@ class GenerationThread(EngineThread):
                 self._fail(request, _decode_error(error))
                 continue
             if progress.token is not None or progress.finish == "stop":
-                previous[newest] = previous.get(newest, 0) + 1
+                before, count = arrived.get(answer, (newest, 0))
+                arrived[answer] = before, count + 1
             if newest is None and answer.clock.newest is not None:
                 self.counters.prompt_done(answer.clock.timings(now).prompt)
             if delta is not None and delta.finish is not None and answer.request.cache_report:
@@ -345,7 +348,7 @@ class GenerationThread(EngineThread):
                 self._scheduler.remove(request.id, request.index)
             if answer.is_stopped or progress.finish is not None:
                 self._post(Ended(request.id, request.index, answer.explanation))
-        self.counters.tokens(previous, now)
+        self.counters.tokens(Counter(arrived.values()), now)
         if deltas:
             self._send(Step(deltas))
         for event in explained:  # after the other deltas of the same answers
