@@ -104,6 +104,23 @@ def test_repeated_text_is_guessed_and_counted(tiny_models: dict[str, Path]) -> N
         assert counted("paddock_drafted_tokens_total", "model") == 0
 
 
+def test_a_thinking_budget_ends_at_the_same_token(tiny_models: dict[str, Path]) -> None:
+    """The budget is used up in the middle of guesses. The model repeats its reasoning, which hardly ever ends."""
+    with Server("-m", str(tiny_models["caller"]), "--spec-type", "ngram", *EXACT) as server:
+        accepted = 0
+        for budget in (0, 1, 7, 23, 40):
+            asked: dict[str, Any] = {"enable_thinking": True, "thinking_budget_tokens": budget, "max_tokens": 60}
+            asked |= {"temperature": 0, "ignore_eos": True}
+            plain = server.chat(TEXT, **asked, **{"speculative.n_max": 0})
+            assert "draft_n" not in plain["timings"]
+            for _ in range(2):
+                answer = server.chat(TEXT, **asked)
+                assert answer["choices"] == plain["choices"]
+                assert answer["usage"]["completion_tokens_details"] == plain["usage"]["completion_tokens_details"]
+                accepted += answer["timings"].get("draft_n_accepted", 0)
+        assert accepted > 100
+
+
 def test_an_unknown_type_is_refused_by_name(guessing: Server) -> None:
     response = guessing.client.post("/completion", json={"prompt": "a", "speculative.type": "draft-mtp"})
     assert response.status_code == 400

@@ -41,7 +41,7 @@ from paddock.engine.fake_cells import BYTES_PER_TOKEN, Cell
 from paddock.engine.fake_checkpoints import FakeStates
 from paddock.engine.fake_text import FakeSampler, StepFailed, fake_logprobs, next_token
 from paddock.engine.fake_vocab import N_VOCAB, FakeVocab
-from paddock.engine.forced_tokens import draft_by_grammar
+from paddock.engine.forced_tokens import cut_drafts, draft_by_grammar
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.sampling_errors import sampling_failed
 from paddock.errors import ModelLoadFailed, NoCells, OutOfMemory
@@ -299,6 +299,7 @@ class FakeEngine:
         if self._draft and not span.draft and span.drafting is not None and span.drafting.params.n_max:
             span.draft = self._draft_tokens(span, [*(cell.token for cell in history), *span.tokens], adapters)
             span.draft_source = "model" if span.draft else None
+        cut_drafts([span])
         history.extend(Cell(token, adapters) for token in (*span.tokens, *span.draft))
         self._check_room()
         tokens = [cell.token for cell in history]
@@ -318,7 +319,7 @@ class FakeEngine:
                 raise
             except Exception as error:
                 chosen.append(Sampled(None, error=sampling_failed(error)))
-            if chosen[-1].last or chosen[-1].token != expected:
+            if chosen[-1].last or chosen[-1].token != expected or len(chosen) == sampler.step_limit:
                 break
         del history[end + len(chosen) - 1 :]
         return msgspec.structs.replace(

@@ -32,6 +32,7 @@ class FakeSampler:
     grammar: Grammar | None = None
     forced: list[int] = field(default_factory=list)
     may_hang: bool = False
+    step_limit: int | None = None
 
     def sibling(self, params: SamplingParams) -> FakeSampler:
         return FakeSampler(params, None if self.grammar is None else self.grammar.fork(), may_hang=self.may_hang)

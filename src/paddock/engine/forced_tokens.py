@@ -73,6 +73,14 @@ def draft_forced(matcher: LLMatcher, habits: Habits, end_tokens: frozenset[int],
     return draft if is_forced else []
 
 
+def cut_drafts(spans: Iterable[Span]) -> None:
+    """Cut drafts where no more tokens may be sampled in this step."""
+    for span in spans:
+        if span.draft and (limit := span.sampler.step_limit) is not None:
+            span.draft = span.draft[: limit - 1]
+            span.draft_source = span.draft_source if span.draft else None
+
+
 def draft_by_grammar(spans: Iterable[Span]) -> None:
     """Draft what the grammar of a request forces, and cut other drafts before the first token that it forbids. A longer
     draft that begins with the forced tokens is kept.

@@ -17,7 +17,7 @@ from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.empty_pages import added, anonymous_ranges, release
 from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
 from paddock.engine.fingerprint import fingerprint, origin
-from paddock.engine.forced_tokens import draft_by_grammar
+from paddock.engine.forced_tokens import cut_drafts, draft_by_grammar
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.idle_cells import affordable_idle_cells
 from paddock.engine.libllama import lib
@@ -194,6 +194,7 @@ class LlamaEngine:
         draft_by_grammar(spans)
         if self._drafter is not None:
             self._draft(spans)
+        cut_drafts(spans)
         if self._window:
             shorten_drafts(spans, n_ubatch=self._n_ubatch, unified=self._unified)
         if exact and self.info.exact_batch > 1:

@@ -56,7 +56,7 @@ class Outputs:
             at = [firsts[index] + len(chosen[index]) for index in active]
             for index, sampled in zip(active, self._choose(rows[at], [spans[i].sampler for i in active]), strict=True):
                 chosen[index].append(sampled)
-            active = [index for index in active if _is_accepted(spans[index].draft, chosen[index])]
+            active = [index for index in active if _is_accepted(spans[index], chosen[index])]
         return [
             _result(span, rows[first - len(span.targets) : first], tokens)
             for span, first, tokens in zip(spans, firsts, chosen, strict=True)
@@ -72,10 +72,11 @@ class Outputs:
         return self._outputs[:rows]
 
 
-def _is_accepted(draft: list[int], chosen: list[Sampled]) -> bool:
-    """Whether the newest token equals its draft, so that the next row is valid."""
-    newest, place = chosen[-1], len(chosen) - 1
-    return place < len(draft) and newest.token == draft[place] and not newest.last
+def _is_accepted(span: Span, chosen: list[Sampled]) -> bool:
+    """Whether the newest token equals its draft, so that the next row is valid, and one more may be sampled."""
+    draft, newest, place = span.draft, chosen[-1], len(chosen) - 1
+    is_right = place < len(draft) and newest.token == draft[place]
+    return is_right and not newest.last and len(chosen) != span.sampler.step_limit
 
 
 def _result(span: Span, target_rows: npt.NDArray[np.float32], chosen: list[Sampled]) -> Sampled | None:

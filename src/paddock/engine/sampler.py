@@ -77,6 +77,10 @@ class Sampler:
         self.drawn = 0
         self._surprise = 2 * params.mirostat_tau
         self._forced: list[int] = []
+        self.step_limit: int | None = None
+        """The most tokens that may be sampled in one step, however many are drafted: afterwards the caller may force
+        others. None: any number.
+        """
         breaking = breakers(params.dry_sequence_breakers) if "dry" in active else ()
         self.history = History(prompt if self.uses_history else (), breaking)
         self.history.prepare(
@@ -96,7 +100,9 @@ class Sampler:
         other.params = params
         other.grammar = None if self.grammar is None else self.grammar.fork()
         history, adaptive = self.history.copy(), AdaptiveTarget.of(params)
-        vars(other).update(_seed=params.seed or 0, _forced=[], history=history, _adaptive=adaptive)
+        vars(other).update(
+            _seed=params.seed or 0, _forced=[], step_limit=None, history=history, _adaptive=adaptive
+        )  # fmt: skip
         return other
 
     @cached_property

@@ -133,6 +133,12 @@ class Answer:
         self._thinking_budget = None
         return self._thought_end
 
+    @property
+    def step_limit(self) -> int | None:
+        """The most tokens of the next step: with more, `forced_tokens` would come too late. None: any number."""
+        budget = self._thinking_budget
+        return None if budget is None else max(budget - self._reasoning_tokens, 1)
+
     def timings(self, request: Request, now: float) -> Timings:
         return msgspec.structs.replace(self.clock.timings(now), drafted=request.drafted, accepted=request.accepted)
 

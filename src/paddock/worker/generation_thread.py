@@ -344,6 +344,7 @@ class GenerationThread(EngineThread):
                 deltas.append(delta)
             if forced:
                 request.sampler.force(forced)
+            request.sampler.step_limit = answer.step_limit
             if answer.is_stopped and progress.finish is None:
                 self._scheduler.remove(request.id, request.index)
             if answer.is_stopped or progress.finish is not None:

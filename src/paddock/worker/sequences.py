@@ -16,7 +16,6 @@ from paddock.types import DraftParams, EngineOptions, GenerateRequest
 from paddock.worker.answers import Answer
 from paddock.worker.cache_reports import Explanation
 from paddock.worker.preparation import PreparedPrompt
-from paddock.worker.prompts import Reply
 
 
 def scheduler_requests(
@@ -31,27 +30,30 @@ def scheduler_requests(
     """A function from the index of an answer to its scheduler request. `now` is when the request was accepted."""
     seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
     digest = hashlib.sha256(array("i", prompt.tokens)).hexdigest() if prompt.reply is not None else ""
-    draft = _draft(request, prompt.reply, options.draft)
+    draft = _draft(request, options.draft)
     shift = _shift(request, len(prompt.tokens), engine.vocab) if options.context_shift else None
     most = engine.info.n_ctx if shift is None else sys.maxsize
 
     def build(index: int) -> Request:
         # Each answer has its own seed. The first answer is the same as if it were the only one.
         sampling = msgspec.structs.replace(request.sampling, seed=seed + index)
+        answer = Answer(
+            request,
+            engine.vocab,
+            prompt.reply,
+            stops=prompt.stops,
+            call_ids=f"{seed + index} {digest}",
+            accepted=now,
+            explanation=explanation,
+        )
+        sampler = prompt.sampler.sibling(sampling)
+        sampler.step_limit = answer.step_limit
         return Request(
             id,
             prompt.tokens,
-            prompt.sampler.sibling(sampling),
+            sampler,
             most if request.max_tokens is None else request.max_tokens,
-            answer=Answer(
-                request,
-                engine.vocab,
-                prompt.reply,
-                stops=prompt.stops,
-                call_ids=f"{seed + index} {digest}",
-                accepted=now,
-                explanation=explanation,
-            ),
+            answer=answer,
             index=index,
             namespace=request.origin.tenant if request.cache_prompt else None,
             wanted_slot=request.id_slot,
@@ -75,10 +77,8 @@ def _shift(request: GenerateRequest, prompt_size: int, vocab: Vocab) -> ContextS
     return ContextShift(keep + vocab.adds_bos, request.n_discard)
 
 
-def _draft(request: GenerateRequest, reply: Reply | None, default: DraftParams) -> DraftParams | None:
-    """None: no drafting. A thinking budget may end the reasoning at any token, so drafted tokens could be wrong."""
-    if reply is not None and reply.thinking_budget is not None:
-        return None
+def _draft(request: GenerateRequest, default: DraftParams) -> DraftParams | None:
+    """None: no drafting."""
     default = default.limited(request.draft_type)
     n_max, lookup = default.n_max, default.lookup
     if request.draft_n_max is not None:
