@@ -124,6 +124,10 @@ class FakeEngine:
         self._short = int(settings.get("short", 0))
         self._draft = int(settings.get("draft", 0))
         self._cells: dict[int, list[Cell]] = {}
+        self._submitted: Sequence[Span] = ()
+        self._adapters: Adapters = ()
+        self._done_at = 0.0
+        """When the submitted step is done: like a GPU, it computes while the caller does other things."""
         self._spans: dict[int, list[Cell]] = {}
         self._buffer = 0
         n_ctx = int(settings.get("n_ctx", min(options.n_ctx, _N_CTX)))
@@ -223,12 +227,23 @@ class FakeEngine:
                 self._states.adopt([cell.token for cell in state], checkpoint)
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
-        if self._delay:
-            time.sleep(self._delay * (1 + sum(len(span.draft) for span in spans)))
+        self.submit(spans, exact=exact, adapters=adapters)
+        return self.collect()
+
+    def submit(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> None:
+        guessed = sum(len(span.draft) for span in spans)
         needed = self.used_cells + sum(len(span.tokens) for span in spans)
         if needed > self.shape.cells - self._short:
             raise NoCells(f"the step needs {needed} cells, but there are {self.shape.cells - self._short}")
-        return [self._advance(span, adapters) for span in spans]
+        for span in spans:
+            self._append(span, adapters)
+        self._submitted, self._adapters = spans, adapters
+        self._done_at = time.monotonic() + self._delay * (1 + guessed)
+
+    def collect(self) -> list[Sampled | None]:
+        if self._delay:
+            time.sleep(max(self._done_at - time.monotonic(), 0.0))
+        return [self._sample(span, self._adapters) for span in self._submitted]
 
     def used_sequences(self) -> list[int]:
         return [sequence for sequence, cells in self._cells.items() if cells]
@@ -288,7 +303,8 @@ class FakeEngine:
         if not whole:
             raise AssertionError(f"{operation} uses a part of a state that can only be copied as a whole")
 
-    def _advance(self, span: Span, adapters: Adapters) -> Sampled | None:
+    def _append(self, span: Span, adapters: Adapters) -> None:
+        """Write the tokens of a span and its drafts into cells."""
         history = self._history(span.sequence, span.start)
         if any(cell.adapters != adapters for cell in history):
             raise AssertionError(f"sequence {span.sequence} was not computed under the adapters {adapters}")
@@ -302,6 +318,10 @@ class FakeEngine:
         cut_drafts([span])
         history.extend(Cell(token, adapters) for token in (*span.tokens, *span.draft))
         self._check_room()
+
+    def _sample(self, span: Span, adapters: Adapters) -> Sampled | None:
+        """Sample from what the cells hold, and remove the drafts that are wrong."""
+        history = self._cells[span.sequence]
         tokens = [cell.token for cell in history]
         probs = [
             fake_logprobs(tokens[: span.start + at], target, span.target_probs)

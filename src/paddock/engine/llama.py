@@ -105,6 +105,8 @@ class LlamaEngine:
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
         self._batch = Batch(n_batch)
         self._outputs = Outputs(self._context, self.vocab.size)
+        self._submitted: tuple[Sequence[Span], Sequence[int]] = (), ()
+        """The spans of the step, and how many tokens are computed for each."""
         self._on_gpu = on_gpu = options.n_gpu_layers != 0 and has_gpu_device()
         self.is_cpu_bound = computes_on_cpu(self._model, options.n_gpu_layers)
         self._pads = False
@@ -188,6 +190,10 @@ class LlamaEngine:
         return self._memory.apply(operations)
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
+        self.submit(spans, exact=exact, adapters=adapters)
+        return self.collect()
+
+    def submit(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> None:
         if adapters != self._applied:
             self._adapters.apply(self._context, adapters)
             self._applied = adapters
@@ -205,6 +211,10 @@ class LlamaEngine:
             sizes = [len(span.tokens) + len(span.draft) for span in spans]
         self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes)
         self._compute(spans)
+        self._submitted = spans, sizes
+
+    def collect(self) -> list[Sampled | None]:
+        spans, sizes = self._submitted
         results = self._outputs.sample(spans)
         for span, size, result in zip(spans, sizes, results, strict=True):
             kept = len(span.tokens) + (len(result.more) if result is not None else 0)
@@ -216,7 +226,7 @@ class LlamaEngine:
         return results
 
     def _compute(self, spans: Sequence[Span]) -> None:
-        """Run the batch. A failed step is tried once more if the cache can be restored."""
+        """Run the batch, or start it on a GPU. A failed step is tried once more if the cache can be restored."""
         status = int(lib.llama_decode(self._context, self._batch.struct))
         if (status > _NO_CELLS or status < _BAD_BATCH) and self._can_undo:
             # The parts of the batch before the failure are in the cache.

@@ -86,13 +86,22 @@ class Engine(Protocol):
     def apply(self, operations: Sequence[Operation]) -> Sequence[Copied]:
         """Change the cache by these operations, in order. Returns the copies between cells and host memory."""
 
-    def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
-        """Run one step with these adapters active. Returns the sampled token of each span, or None for a span without a
-        sampler and without targets.
+    def submit(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> None:
+        """Start one step with these adapters active. A GPU computes it after this returns. The next call is `collect`.
 
         With `exact`, no bit of a result depends on the other spans. The step then has at most `info.exact_batch` spans
         of one token each, or one span of several.
+
+        Raises `NoCells` if there is no room for the step; nothing has changed then.
         """
+
+    def collect(self) -> list[Sampled | None]:
+        """Wait for the submitted step. Returns the sampled token of each span, or None for a span without a sampler and
+        without targets.
+        """
+
+    def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
+        """`submit` and `collect`."""
 
     def used_sequences(self) -> list[int]:
         """The sequences that have cells."""

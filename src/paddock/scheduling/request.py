@@ -172,5 +172,7 @@ class Progress:
     """The number of this token in the answer. A step can give several."""
     end: int | None = None
     """The token that ended the answer. It is not part of it."""
+    computed: int = 0
+    """How many tokens of the request were in the cache then."""
     truncated: bool = False
     """The context is full with this token, or an earlier part of it was dropped."""

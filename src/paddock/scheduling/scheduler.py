@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from paddock.disk_cache import StateKey
 from paddock.scheduling.admission import Admission
@@ -82,6 +82,15 @@ class Scheduler:
     def has_time(self) -> bool:
         """Whether no request runs or waits. Resident sequences may still have to be copied to host memory."""
         return not self._running and not self._queue and not self.cache.has_operations
+
+    @property
+    def is_generating(self) -> bool:
+        """Whether all running requests generate, and none is deterministic: the next step is short, and computes no
+        prompt unless another request is admitted.
+        """
+        return bool(self._running) and all(
+            request.is_generating and not request.deterministic for request in self._running
+        )
 
     @property
     def write_back_delay(self) -> float:
@@ -185,8 +194,19 @@ class Scheduler:
         plan.operations.extend(self.cache.take_operations())
         return plan if spans or plan.operations else None
 
-    def commit(self, plan: Plan, results: Sequence[Sampled | None], seconds: float = 0.0) -> list[Progress]:
-        """Record what the step computed. `results` has an entry for each span, None where no token was sampled."""
+    def commit(
+        self,
+        plan: Plan,
+        results: Sequence[Sampled | None],
+        seconds: float = 0.0,
+        *,
+        has_ended: Callable[[Request], bool] = lambda _: False,
+    ) -> list[Progress]:
+        """Record what the step computed. `results` has an entry for each span, None where no token was sampled.
+
+        What was sampled for a request that `has_ended` in the meantime is ignored. The caller removes the request, and
+        with it the cells of drafts that were accepted.
+        """
         if seconds and plan.spans and not plan.exact:
             chunks = plan.chunks
             undrafted = seconds - self._speculation.observe(plan, results, seconds)
@@ -207,7 +227,7 @@ class Scheduler:
             self._queue.charge(request, len(span.tokens))
             request.computed += len(span.tokens)
             self._sharing.after_step(request)
-            steps = self._accept(request, result)
+            steps = [] if has_ended(request) else self._accept(request, result)
             request.furthest = max(request.furthest, request.computed)
             progress += steps
             if steps and (steps[-1].finish is not None or steps[-1].error is not None):
@@ -320,7 +340,8 @@ class Scheduler:
 
     def _accept(self, request: Request, result: Sampled | None) -> list[Progress]:
         if request.max_tokens == 0 and not request.pending and (result is None or result.error is None):
-            return [Progress(request, None, "length", prompt=result.prompt if result is not None else ())]
+            prompt = result.prompt if result is not None else ()
+            return [Progress(request, None, "length", prompt=prompt, computed=request.computed)]
         if result is None:
             return []
         request.drafted += result.drafted
@@ -351,6 +372,7 @@ class Scheduler:
             result.prompt,
             produced=request.produced,
             end=token if is_end else None,
+            computed=request.computed,
             truncated=request.is_shifted or (request.shift is None and request.computed + 1 >= self._n_ctx),
         )
 

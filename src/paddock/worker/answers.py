@@ -211,7 +211,7 @@ class Answer:
                 progress.produced + hidden,
                 request.cached,
                 self._reasoning_tokens,
-                held_tokens=request.computed,
+                held_tokens=progress.computed,
                 truncated=progress.truncated,
             )
             timings = self.timings(request, now)

@@ -1,31 +1,32 @@
-"""The engine thread of a model that generates text: *receive → schedule → decode → commit → publish*."""
+"""The engine thread of a model that generates text: *receive → schedule → submit → collect → commit → publish*.
+
+Where a GPU computes, the results of a step are published after the next one is submitted, while the GPU computes it.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import time
-from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
+from typing import Any
 
 from paddock.disk_cache import DiskCache, StateKey
 from paddock.engine import Engine, PooledEngine, open_engine
-from paddock.errors import NoCells, PaddockError
-from paddock.scheduling import CacheCorrupted, CacheView, Job, Plan, Progress, Request, Scheduler, StepBudget
-from paddock.types import Operation, Sampled, SlotView
+from paddock.errors import NoCells
+from paddock.scheduling import CacheCorrupted, CacheView, Job, Plan, Request, Scheduler, StepBudget
+from paddock.types import EngineOptions, Operation, Sampled, SlotView
 from paddock.wire.messages import CacheContents, Delta, Slots, Stats, Step
-from paddock.worker.answers import Answer
 from paddock.worker.commands import (
     Add,
     Begun,
     Call,
     ClearCache,
     Command,
-    Ended,
-    Explained,
-    Failed,
+    Event,
     Flush,
     Flushed,
     Remove,
@@ -34,10 +35,13 @@ from paddock.worker.commands import (
     Resize,
     Visit,
 )
+from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.disk_io import DiskIO
 from paddock.worker.engine_thread import EngineThread
-from paddock.worker.logs import log_failure, log_warning
+from paddock.worker.logs import log_warning
 from paddock.worker.pooled_steps import PooledSteps
+from paddock.worker.publisher import Publisher
+from paddock.worker.running_step import RunningStep
 from paddock.worker.slots import slot_state, slot_view
 
 _EMBEDDINGS_IDLE_SECONDS = 60.0
@@ -68,6 +72,24 @@ class GenerationThread(EngineThread):
     embeddings: PooledEngine
     """For requests that want embeddings of a model that generates."""
     _scheduler: Scheduler
+
+    def __init__(
+        self,
+        model_path: str,
+        options: EngineOptions,
+        cpu_lock: CpuLock,
+        post: Callable[[Event], None],
+        send: Callable[[Any], None],
+        confine: Callable[[], None] = lambda: None,
+        is_expecting: Callable[[], bool] = lambda: False,
+        *,
+        overlaps: bool | None = None,
+    ) -> None:
+        """`overlaps`: publish the results of a step while the next one is computed. None: if a GPU computes it."""
+        super().__init__(model_path, options, cpu_lock, post, send, confine, is_expecting)
+        self._wants_overlap = overlaps
+        self._publisher = Publisher(self.counters, self._remove, post, send)
+        self._running_step: RunningStep | None = None
 
     def snapshot(self, max_spans: int) -> Snapshot:
         """Call this when the engine is open, from any other thread. No step begins or ends meanwhile."""
@@ -106,6 +128,7 @@ class GenerationThread(EngineThread):
         self.embeddings = engine.embeddings()
         self._pooled = PooledSteps(self.embeddings, self.counters, self._post, self._send)
         self._visits: list[Visit] = []
+        self._overlaps = not engine.is_cpu_bound if self._wants_overlap is None else self._wants_overlap
         self._last_step = -math.inf
         """When the last step ended."""
         self._checks_cache = os.environ.get(CHECK_CACHE, "") not in ("", "0")
@@ -161,6 +184,7 @@ class GenerationThread(EngineThread):
         begun, waited = time.perf_counter(), 0.0
         with suppress(Empty):
             while (patience := self._scheduler.patience(waited, is_coming=self._is_expecting())) > 0:
+                self._publisher.publish()
                 self._handle_all(self._next(patience))
                 waited = time.perf_counter() - begun
 
@@ -169,6 +193,8 @@ class GenerationThread(EngineThread):
 
     def _handle(self, command: Command) -> None:
         scheduler = self._scheduler
+        if not (isinstance(command, Add) and isinstance(command.request, Request)):
+            self._publisher.publish()  # before it looks at requests or removes one
         match command:
             case Add(Request() as request):
                 scheduler.add(request)
@@ -209,6 +235,13 @@ class GenerationThread(EngineThread):
             self._disk.clear(tenant, answer)
 
     def _step(self) -> None:
+        try:
+            self._take_turns()
+        except BaseException:
+            self._publisher.publish()  # what the step before gave
+            raise
+
+    def _take_turns(self) -> None:
         if self._visits:
             self._run_ready_visits()
         self._pooled.step(self._computing)  # in turns with the steps of answers
@@ -220,33 +253,65 @@ class GenerationThread(EngineThread):
             self._disk.write_more(is_busy=self._scheduler.running > 0)
 
     def _compute(self) -> None:
-        scheduler = self._scheduler
-        plan = scheduler.schedule(self._silence)
-        if plan is None:
+        plan = self._scheduler.schedule(self._silence)
+        if plan is None or not plan.spans:
+            self._publisher.publish()
+            if plan is not None:
+                self._apply(plan.operations)
+                self.counters.cache_changed()
             return
-        begun = time.perf_counter()
+        step = self._running_step = RunningStep(plan, time.perf_counter())
+        if plan.operations or step.has_prompts:
+            self._publisher.publish()  # copies and prompts would delay it
         self._apply(plan.operations)
-        if not plan.spans:
-            self.counters.cache_changed()
+        if step.has_prompts:
+            self._start_prompts(plan, step.begun)
+        try:
+            with self._computing():
+                computing = time.perf_counter()
+                self.engine.submit(plan.spans, exact=plan.exact, adapters=plan.adapters)
+                if not self._publisher.is_empty:
+                    with self.state_lock:
+                        self._publisher.publish()
+                results = self.engine.collect()
+        except NoCells as error:
+            self._handle_no_cells(step, error)
             return
-        has_prompts = len(plan.spans) > plan.decodes
-        if has_prompts:
-            self._start_prompts(plan, begun)
-        with self._computing():
-            computing = time.perf_counter()
-            results = self._decode(plan)
-        if results is None:
-            return
-        now = self._last_step = time.perf_counter()
+        self._commit(step, results, computing)
+        if not self._may_publish_later:
+            self._publisher.publish()
+
+    @property
+    def _may_publish_later(self) -> bool:
+        """Whether a GPU will compute the next step at once. Then the results of this step are published meanwhile."""
+        return self._overlaps and self._scheduler.is_generating and self._pooled.is_idle and not self._visits
+
+    def _commit(self, step: RunningStep, results: list[Sampled | None], computing: float) -> None:
+        """Record what the step gave. `computing` is when its computation began."""
+        plan, now = step.plan, time.perf_counter()
+        self._last_step = now
         # Without cache operations and the wait for the CPU lock, which say nothing about the cost of a token.
-        steps = scheduler.commit(plan, results, now - computing)
-        self.counters.step(plan, now - begun)
-        self.counters.drafts(results)
+        steps = self._scheduler.commit(plan, results, now - computing, has_ended=step.has_ended)
+        self._end_step(step)
+        self.counters.step(plan, now - step.begun)
+        self.counters.drafts(step.kept(results))
         deltas: list[Delta] = []
-        if has_prompts:
+        if step.has_prompts:
             progress = (request.answer.prompt_progress(request, now) for request in plan.requests)
             deltas = [delta for delta in progress if delta is not None]
-        self._publish(deltas, steps, now)
+        self._publisher.keep(deltas, steps, now)
+
+    def _remove(self, id: int, index: int | None = None) -> None:
+        """Remove a request or one of its answers, after the step that uses its cells."""
+        if self._running_step is None:
+            self._scheduler.remove(id, index)
+        else:
+            self._running_step.removals.append((id, index))
+
+    def _end_step(self, step: RunningStep) -> None:
+        self._running_step = None
+        for id, index in step.removals:
+            self._scheduler.remove(id, index)
 
     def _apply(self, operations: list[Operation]) -> None:
         if self._disk is not None:
@@ -293,16 +358,14 @@ class GenerationThread(EngineThread):
         if deltas:
             self._send(Step(deltas))
 
-    def _decode(self, plan: Plan) -> list[Sampled | None] | None:
-        """Run the step. None if the engine had no cells for it: it is planned again with fewer requests."""
-        try:
-            return self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
-        except NoCells as error:
-            log_warning("no free KV cells for this step; one request is requeued", reason=error.message)
-            too_large = self._scheduler.handle_no_cells(plan)
-            if too_large is not None:
-                self._fail(too_large, error)
-            return None
+    def _handle_no_cells(self, step: RunningStep, error: NoCells) -> None:
+        """The engine had no cells for the step: it is planned again with fewer requests."""
+        log_warning("no free KV cells for this step; one request is requeued", reason=error.message)
+        too_large = self._scheduler.handle_no_cells(step.plan)
+        self._publisher.publish()
+        self._end_step(step)
+        if too_large is not None and not step.has_ended(too_large):
+            self._publisher.fail(too_large, error)
 
     def _run_ready_visits(self) -> None:
         """Before the next step is scheduled, so that a slot that became free is not taken by a request first."""
@@ -315,59 +378,6 @@ class GenerationThread(EngineThread):
                 visit.run(scheduler)
             else:
                 self._visits.append(visit)
-
-    def _publish(self, deltas: list[Delta], steps: list[Progress], now: float) -> None:
-        """Make deltas of the new tokens and send them, on this thread: a handover to another one takes longer."""
-        arrived: dict[Answer, tuple[float | None, int]] = {}
-        explained: list[Explained] = []
-        for progress in steps:
-            request, answer = progress.request, progress.request.answer
-            if answer.is_stopped:
-                continue  # an earlier token of this step ended the answer; the rest was drafted
-            if progress.error is not None:
-                self._fail(request, progress.error)
-                continue
-            newest = answer.clock.newest
-            try:
-                delta, forced = answer.advance(progress, now), answer.forced_tokens()
-            except Exception as error:  # fails this request only
-                self._fail(request, _decode_error(error))
-                continue
-            if progress.token is not None or progress.finish == "stop":
-                before, count = arrived.get(answer, (newest, 0))
-                arrived[answer] = before, count + 1
-            if newest is None and answer.clock.newest is not None:
-                self.counters.prompt_done(answer.clock.timings(now).prompt)
-            if delta is not None and delta.finish is not None and answer.request.cache_report:
-                explained.append(Explained(delta, answer.explanation))
-            elif delta is not None:
-                deltas.append(delta)
-            if forced:
-                request.sampler.force(forced)
-            request.sampler.step_limit = answer.step_limit
-            if answer.is_stopped and progress.finish is None:
-                self._scheduler.remove(request.id, request.index)
-            if answer.is_stopped or progress.finish is not None:
-                self._post(Ended(request.id, request.index, answer.explanation))
-        self.counters.tokens(Counter(arrived.values()), now)
-        if deltas:
-            self._send(Step(deltas))
-        for event in explained:  # after the other deltas of the same answers
-            self._post(event)
-
-    def _fail(self, request: Request, error: PaddockError) -> None:
-        """End all answers of a request with this error. Other requests continue."""
-        self._scheduler.remove(request.id)
-        request.answer.fail()
-        if error.__cause__ is not None:
-            log_failure("a request failed", error.__cause__)
-        self._post(Failed(request.id, error))
-
-
-def _decode_error(error: Exception) -> PaddockError:
-    failure = PaddockError(f"cannot decode the answer: {type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure
 
 
 def _payload(engine: Engine) -> str:
