@@ -109,11 +109,18 @@ class StepBudget:
     ) -> bool:
         """Whether prompts end earlier on average if a step has `more` of them, which fill a tile, than if there is one
         step after the other with as many as these. So many seconds are allowed, beside so many answers.
+
+        Every step also generates, in turn for more and more answers. Beside answers prompts seem cheaper than they are,
+        because a part of what is taken for generation is saved: so whole steps are compared.
         """
         few = self._prompts.seconds_together(chunks, answers=answers)
         many = self._prompts.seconds_together(more, answers=answers)
-        in_turn = few * (len(more) / len(chunks) + 1) / 2
-        return many < in_turn and many <= _TILE_STRETCH * seconds
+        now = in_turn = 0.0
+        for ended in range(0, len(more), len(chunks)):
+            now += few + self.generating(answers + ended)
+            in_turn += now * min(len(chunks), len(more) - ended)
+        together = (many + self.generating(answers)) * len(more)
+        return together < in_turn and many <= _TILE_STRETCH * seconds
 
     def patience(self, chunks: Sequence[tuple[int, int]], waited: float, *, is_coming: bool) -> float:
         """For how many seconds a step for these prompts may wait for the next one, which may fill a tile with them. The
