@@ -28,7 +28,7 @@ from paddock.engine.libllama import lib
 from paddock.engine.outputs import Outputs
 from paddock.fleet.catalogue.options import engine_options
 from paddock.text import StopStrings
-from paddock.types import EngineOptions, GenerateRequest, SamplingParams, SpeculationType, TokenPrompt
+from paddock.types import EngineOptions, GenerateRequest, SamplingParams, TokenPrompt
 from paddock.wire.frames import encode
 from paddock.worker.commands import Add
 from paddock.worker.cpu_lock import CpuLock
@@ -54,14 +54,13 @@ class _Steps(GenerationThread):
     def _count(self, message: Any) -> None:
         self.sent += len(encode(message))
 
-    def ask(self, users: int, steps: int, temperature: float, *, is_plain: bool = False) -> None:
-        """`is_plain`: each step gives one token, and no answer ends early."""
+    def ask(self, users: int, steps: int, temperature: float) -> None:
+        """Each step gives one token, and no answer ends early."""
         rng = np.random.default_rng(2)
         for user in range(users):
             tokens = rng.integers(1000, 2000, _PROMPT).tolist()
-            sampling = SamplingParams(temperature=temperature, seed=user, ignore_eos=is_plain)
-            draft_type: SpeculationType | None = "none" if is_plain else None
-            request = GenerateRequest(TokenPrompt(tokens), sampling, steps, draft_type=draft_type)
+            sampling = SamplingParams(temperature=temperature, seed=user, ignore_eos=True)
+            request = GenerateRequest(TokenPrompt(tokens), sampling, steps, draft_type="none")
             prompt = PreparedPrompt(tokens, None, self.engine.sampler(sampling, tokens), StopStrings(()), None)
             self.tell(
                 Add(scheduler_requests(user, request, prompt, self.engine, self._options, time.perf_counter())(0))
@@ -97,7 +96,7 @@ def main(
     if real or pretend is not None:
         threads = {name: _Steps(model, options, overlaps=name == "overlapped") for name in ("plain", "overlapped")}
         for thread in threads.values():
-            thread.ask(users, steps, temperature, is_plain=True)
+            thread.ask(users, steps, temperature)
         with nullcontext() if pretend is None else _pretended_gpu(pretend / 1e3, _random_rows(threads["plain"], users)):
             _compare_orders(threads, users, steps)
         return
@@ -167,7 +166,6 @@ def _fastest(times: list[float]) -> float:
 def _random_rows(thread: _Steps, users: int) -> npt.NDArray[np.float32]:
     rows = np.random.default_rng(1).normal(0, 2, (8, users, thread.engine.info.n_vocab)).astype(np.float32)
     rows[..., 1000:1050] += 10  # a few likely tokens
-    rows[..., list(thread.engine.vocab.end_tokens)] = -100
     return rows
 
 

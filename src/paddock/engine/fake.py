@@ -353,7 +353,10 @@ class FakeEngine:
         drafted: list[int] = []
         while len(drafted) < params.n_max:
             text = [*history, *drafted]
-            token = next_token(text, span.sampler.params, adapters)
+            try:
+                token = next_token(text, span.sampler.params, adapters)
+            except Exception:  # the sampler will fail there, and only its request
+                break
             if token in self.vocab.end_tokens:
                 break
             drafted.append(token if len(text) % self._draft else (token + 1) % 256)

@@ -21,7 +21,9 @@ class RunningStep:
 
     def has_ended(self, request: Request) -> bool:
         """Whether what the step computes for this request is thrown away."""
-        return any(request.id == id and index in (None, request.index) for id, index in self.removals)
+        return bool(self.removals) and any(
+            request.id == id and index in (None, request.index) for id, index in self.removals
+        )
 
     def kept(self, results: list[Sampled | None]) -> list[Sampled | None]:
         """The results, without what is thrown away."""
