@@ -323,12 +323,12 @@ def test_a_model_answers_the_same_with_fewer_steps(tiny_models: dict[str, Path],
     grammar = harness.engine.grammars.compile(Constraint("gbnf", source, "grammar"))
     asked: dict[str, Any] = {"max_tokens": 150, "temperature": 0.8, "grammar": grammar}
     expected = [harness.alone(id, "the horse", **asked) for id in range(2)]
-    requests = [harness.ask(id, "the horse", **asked, draft=draft_params(lookup=16)) for id in range(2)]
+    requests = [harness.ask(id, "the horse", **asked, draft=draft_params(lookup=16, priced=False)) for id in range(2)]
     steps = 0
     while harness.step():
         steps += 1
     assert [harness.answers[id] for id in range(2)] == expected
-    # Guesses from earlier text are made too, while that seems to pay, and some of them are wrong.
+    # Guesses from earlier text are made too, and some of them are wrong.
     assert all(request.accepted > 40 for request in requests)
     assert steps < 110
     harness.close()

@@ -151,6 +151,11 @@ class Request:
         self.snapshot_points.clear()
 
     @property
+    def is_constrained(self) -> bool:
+        """A grammar or schema decides which tokens are allowed."""
+        return self.sampler is not None and self.sampler.grammar is not None
+
+    @property
     def is_generating(self) -> bool:
         """Only the newest generated token is left to compute."""
         return self.pending == 1 and self.produced > 0

@@ -46,6 +46,15 @@ class ModelAcceptance:
     def rate(self, source: DraftSource, bucket: int) -> float:
         return self._rates.rate(source, bucket, _PRIOR[bucket], _PRIOR_WEIGHT)
 
+    def observe_run(self, source: DraftSource, drafted: int, right: int) -> None:
+        """Tokens that do not depend on the text before them were verified, up to the first wrong one."""
+        for place in range(min(right + 1, drafted)):
+            self.observe(source, len(_LENGTHS) - 1, is_right=place < right)
+
+    def chance(self, source: DraftSource) -> float:
+        """That one of these tokens is right."""
+        return self.rate(source, len(_LENGTHS) - 1)
+
 
 class Acceptance:
     """The guesses for one request. What it has too few of is estimated by those for others."""

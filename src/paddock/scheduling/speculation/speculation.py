@@ -7,6 +7,8 @@ from functools import partial
 from heapq import heapify, heapreplace
 from weakref import WeakValueDictionary
 
+import msgspec
+
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.plan import Plan
 from paddock.scheduling.request import Request
@@ -15,7 +17,7 @@ from paddock.scheduling.speculation.acceptance import Acceptance, ModelAcceptanc
 from paddock.scheduling.speculation.draft_price import DraftPrice
 from paddock.scheduling.speculation.guesser import Guess, Guesser
 from paddock.scheduling.speculation.ngrams import NgramIndex, PromptNgrams
-from paddock.types import Sampled, Span
+from paddock.types import Drafting, Sampled, Span
 
 # Each drafted token takes a row of logits as wide as the vocabulary: at most this many of them in a step.
 _MOST_ROWS = 64
@@ -61,10 +63,16 @@ class Speculation:
                 room -= len(guess.tokens)
         if not rests and not (priced and self._buy(plan.decodes, priced)):
             self._resting = min(plan.decodes // _ANSWERS_PER_REST, _LONGEST_REST)
+        constrained = [span for span, request, params in allowed if params.priced and request.is_constrained]
+        if constrained:
+            self._limit_forced(plan.decodes, constrained)
 
     def observe(self, plan: Plan, results: Sequence[Sampled | None], seconds: float) -> float:
         """A step took so long. Returns how much of this was for drafts, as far as known."""
         drafts = [result for result in results if result is not None and result.drafted]
+        for result in drafts:
+            if result.draft_source == "grammar":
+                self._acceptance.observe_run("grammar", result.drafted, len(result.more))
         drafted = sum(result.drafted for result in drafts)
         if len(plan.spans) > plan.decodes:
             return min(self.price.draft_seconds(plan.decodes, drafted), seconds / 2) if drafted else 0.0
@@ -93,6 +101,19 @@ class Speculation:
             span, guess = guesses[index]
             _set(span, guess, bought.count(index))
         return bool(bought)
+
+    def _limit_forced(self, answers: int, spans: list[Span]) -> None:
+        """Grammars draft later, in the engine, so it is not known yet how many tokens they force. Let them draft as
+        many as would pay. In a draft that is made already, forced tokens cost nothing more.
+        """
+        chance, each = self._acceptance.chance("grammar"), _MOST_ROWS // len(spans)
+        chances = [chance**place for place in range(1, each + 1) for _ in spans]
+        most, more = divmod(self.price.count(answers, chances), len(spans))
+        for number, span in enumerate(spans):
+            assert span.drafting is not None, "the caller checked"
+            params = span.drafting.params
+            limit = min(params.lookup, max(most + (number < more), len(span.draft)))
+            span.drafting = Drafting(span.drafting.tokens, msgspec.structs.replace(params, lookup=limit))
 
     def _guesser(self, request: Request, cache: Cache) -> Guesser:
         """The one of this request. After a context shift it starts anew."""
