@@ -48,7 +48,8 @@ class Ask:
     """The client disconnects before this step."""
 
 
-Words = st.text("ab c", min_size=1, max_size=24)
+Words = st.text("ab c", min_size=1, max_size=20)
+"""Three times a text, and the markers of a chat, fit into the smallest context. The worker refuses longer prompts."""
 Questions = st.one_of(
     Words.map("say: {}".format),
     Words.map(lambda words: f"say: {words * 3}"),
