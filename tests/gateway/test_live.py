@@ -75,7 +75,7 @@ def test_slots_are_shown_during_a_step_that_hangs() -> None:
 
 
 def test_an_answer_is_shown_in_its_slot_and_then_in_the_totals() -> None:
-    with Server("-m", "fake:delay=0.05", "-np", "3") as server, Viewer(server) as viewer:
+    with Server("-m", "fake:delay=0.02", "-np", "3") as server, Viewer(server) as viewer:
         with server.client.stream("POST", CHAT, json=chat_body("say: " + "x" * 200, stream=True)) as response:
             stream = events(response)
             next(stream)

@@ -255,6 +255,7 @@ def test_a_system_text_is_found_by_another_question_after_a_restart(
     assert cached >= _LEAST_CACHED
 
 
+@full
 def test_states_that_leave_host_memory_while_requests_run_are_on_disk(
     tiny_models: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ EMBEDDINGS = "/v1/embeddings"
 
 
 def _embed(server: Server, inputs: Any) -> httpx.Response:
-    return httpx.post(f"{server.url}{EMBEDDINGS}", json={"input": inputs}, timeout=200)
+    return server.client.post(EMBEDDINGS, json={"input": inputs})
 
 
 def _waiting(server: Server) -> int:
