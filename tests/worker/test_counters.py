@@ -86,6 +86,16 @@ def test_guessed_tokens_are_counted_by_source(
             assert getattr(tally, field) == sum(counted(step) for step in drafts if step.draft_source == label)
 
 
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=8))
+def test_a_step_has_the_guessed_tokens_too(sizes: list[tuple[int, int]]) -> None:
+    spans = [Span(at, 0, [7] * tokens, draft=[8] * guessed) for at, (tokens, guessed) in enumerate(sizes)]
+    counters = Counters()
+    counters.step(Plan([], spans, [Request(at, [7], None, 1) for at in range(len(spans))], decodes=len(spans)), 0.1)
+    tally = counters.last().tally
+    assert tally.step_tokens.sum == sum(tokens + guessed for tokens, guessed in sizes)
+    assert tally.step_sequences.sum == len(sizes)
+
+
 def test_stats_are_due_once_a_second_and_when_idle() -> None:
     counters = Counters()
     assert not counters.are_due(5.0)
