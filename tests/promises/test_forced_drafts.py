@@ -72,7 +72,10 @@ def test_a_stream_has_the_same_events(fake_server: Server) -> None:
     "sampling", [{"temperature": 0}, pytest.param({"temperature": 0.8, "seed": 3}, marks=full)], ids=str
 )
 def test_the_demo_model_accepts_what_a_schema_forces(demo_server: Server, sampling: dict[str, Any]) -> None:
-    """The bytes are compared with models that compute without rounding (tests/engine/test_forced_tokens.py)."""
+    """The bytes are compared with models that compute without rounding (tests/engine/test_forced_tokens.py).
+
+    How many guesses are wrong depends on what this server has answered before: repeated text is guessed as well.
+    """
     tools = {"tools": TOOLS, "tool_choice": "required", "parallel_tool_calls": False}
     for format in ({"response_format": FORMAT}, tools):
         body = chat_body("Invent a customer.", max_tokens=200, **sampling, **format, **ALWAYS)
@@ -82,4 +85,3 @@ def test_the_demo_model_accepts_what_a_schema_forces(demo_server: Server, sampli
         text = calls[0]["function"]["arguments"] if calls else message["content"]
         assert list(json.loads(text)) == KEYS
         assert timings["draft_n_accepted"] > 10
-        assert timings["draft_n_accepted"] >= 0.6 * timings["draft_n"]
