@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from paddock.scheduling.speculation.acceptance import Acceptance, ModelAcceptance
@@ -15,44 +18,86 @@ from paddock.scheduling.speculation.draft_price import DraftPrice
 MOST = 16
 
 
+class Machine:
+    """How many times as long as expected its steps take. Other processes disturb single steps, or all for a while, and
+    its clock rate changes.
+    """
+
+    def __init__(self, seed: int, *, disturbed: float = 0.0, drifts: bool = False, is_busy: bool = False) -> None:
+        self._chance = random.Random(seed)
+        self._disturbed, self._drifts, self._is_busy = disturbed, drifts, is_busy
+        self._level, self._level_steps, self._busy_steps = 1.0, 0, 0
+
+    def factor(self) -> float:
+        chance = self._chance
+        factor = 1 + 0.1 * chance.random()
+        if chance.random() < self._disturbed:
+            factor *= chance.uniform(2, 10)
+        if self._drifts:
+            if not self._level_steps:
+                self._level, self._level_steps = chance.uniform(1, 1.5), chance.randint(20, 150)
+            self._level_steps -= 1
+            factor *= self._level * chance.lognormvariate(0, 0.07)
+        if self._is_busy:
+            if self._busy_steps:
+                self._busy_steps -= 1
+                factor *= chance.uniform(1, 10)
+            elif chance.random() < 0.01:
+                self._busy_steps = chance.randint(3, 30)
+        return factor
+
+
+@dataclass
+class Load:
+    """Answers whose guesses are right with a probability. In some steps there is no guess. Every `answer` tokens other
+    answers begin, whose steps take another time.
+    """
+
+    right: float
+    answers: int = 1
+    available: float = 0.7
+    answer: int = 10**9
+
+
 def simulate(
-    right: float,
+    load: Load,
     seconds: Callable[[int], float],
     *,
     policy: str,
-    steps: int = 4000,
-    disturbed: float = 0.0,
-    answers: int = 1,
-    available: float = 0.7,
+    machine: Machine | None = None,
+    steps: int = 2000,
+    seed: int = 1,
 ) -> float:
-    """The tokens per second of answers whose guesses are right with this probability each. `seconds` is what a step
-    takes by the number of drafted tokens. In some steps there is no guess. Every step is measured a little too long,
-    and a `disturbed` one many times too long.
+    """Tokens per second. `seconds` is what a step takes by the number of drafted tokens. The machine makes it longer by
+    factors that count for the measurements only.
     """
-    chance = random.Random(1)
+    chance = random.Random(seed)
+    machine = machine or Machine(seed)
     price, acceptance = DraftPrice(), Acceptance(ModelAcceptance())
     tokens = time = 0.0
+    left, length = float(load.answer), 1.0
     for _ in range(steps):
         drafted = 0
-        if chance.random() < available:
+        if left <= 0:
+            left, length = load.answer, chance.uniform(0.5, 1.5)
+            price.interrupt(load.answers)
+        if chance.random() < load.available:
             p = acceptance.probability("ngram", 6)
-            chances = sorted(
-                (p**place for place in range(1, MOST // answers + 1) for _ in range(answers)), reverse=True
-            )
-            drafted = {"never": 0, "always": len(chances), "auto": price.count(answers, chances)}[policy]
+            places = range(1, MOST // load.answers + 1)
+            chances = sorted((p**place for place in places for _ in range(load.answers)), reverse=True)
+            drafted = {"never": 0, "always": len(chances), "auto": price.count(load.answers, chances)}[policy]
         accepted = 0
-        for answer in range(answers):
-            own = drafted // answers + (answer < drafted % answers)
-            while own and (is_right := chance.random() < right):
+        for answer in range(load.answers):
+            own = drafted // load.answers + (answer < drafted % load.answers)
+            while own and (is_right := chance.random() < load.right):
                 acceptance.observe("ngram", 6, is_right=is_right)
                 accepted, own = accepted + 1, own - 1
             # The first token after the accepted ones tells whether the next guess would have been right.
-            acceptance.observe("ngram", 6, is_right=not own and chance.random() < right)
-        took = seconds(drafted)
-        factor = chance.uniform(2, 10) if chance.random() < disturbed else 1 + 0.1 * chance.random()
-        price.observe(answers, drafted, accepted, took * factor)
-        tokens += answers + accepted
-        time += took
+            acceptance.observe("ngram", 6, is_right=not own and chance.random() < load.right)
+        price.observe(load.answers, drafted, accepted, length * seconds(drafted) * machine.factor())
+        tokens += load.answers + accepted
+        time += seconds(drafted)
+        left -= 1 + accepted / load.answers
     return tokens / time
 
 
@@ -65,42 +110,85 @@ def stepped(drafted: int) -> float:
     return 0.004 * (1.0 + 0.01 * drafted if drafted < 8 else 2.5)
 
 
-@settings(deadline=None)
-@given(
+machines = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**32),
+        "disturbed": st.sampled_from([0.0, 0.02, 0.05, 0.1]),
+        "drifts": st.booleans(),
+        "is_busy": st.booleans(),
+    }
+)
+loads = st.builds(
+    Load,
     right=st.floats(0.0, 0.99),
-    cost=st.floats(0.0, 1.5),
     answers=st.sampled_from([1, 2, 8]),
     available=st.sampled_from([0.1, 0.7, 1.0]),
-    disturbed=st.sampled_from([0.0, 0.02, 0.05]),
+    answer=st.sampled_from([100, 400, 10**9]),
 )
+
+
+# A simulation takes too long to look for the simplest one that fails.
+@settings(phases=set(Phase) - {Phase.shrink})
+@given(load=loads, cost=st.floats(0.0, 1.5), machine=machines)
 def test_never_much_slower_than_the_better_of_never_and_always(
-    right: float, cost: float, answers: int, available: float, disturbed: float
+    load: Load, cost: float, machine: dict[str, Any]
 ) -> None:
     never, always, auto = (
-        simulate(right, linear(cost), policy=policy, answers=answers, available=available, disturbed=disturbed)
+        simulate(load, linear(cost), policy=policy, machine=Machine(**machine), seed=machine["seed"])
         for policy in ("never", "always", "auto")
     )
     assert auto >= 0.98 * never, "it must not be noticed where it does not pay"
     assert auto >= 0.7 * always, "it has to find out first"
 
 
+@pytest.mark.parametrize(("cost", "gain"), [(0.78, 1.05), (0.5, 1.35)])
+def test_the_first_edits_on_a_noisy_machine_gain_what_they_can(cost: float, gain: float) -> None:
+    """Costs of the demo model on two cores (docs/lab.md), with both libraries. The best of all fixed lengths would be
+    1.12 or 1.5 times as fast as without.
+    """
+    load = Load(right=0.97, available=0.95)
+    speeds = [
+        simulate(load, linear(cost), policy="auto", machine=machine, steps=200, seed=seed)
+        for seed in range(20)
+        for machine in [Machine(seed, disturbed=0.05, drifts=True, is_busy=True)]
+    ]
+    never = 1 / linear(cost)(0)
+    assert statistics.median(speeds) > gain * never
+    assert min(speeds) > 0.95 * never
+
+
 @pytest.mark.parametrize(("right", "cost", "gain"), [(0.97, 0.3, 1.8), (0.9, 0.3, 1.4), (0.97, 0.05, 4.0)])
 def test_right_guesses_pay(right: float, cost: float, gain: float) -> None:
-    never, auto = (simulate(right, linear(cost), policy=policy, available=0.95) for policy in ("never", "auto"))
+    load = Load(right, available=0.95)
+    never, auto = (simulate(load, linear(cost), policy=policy) for policy in ("never", "auto"))
     assert auto > gain * never
 
 
 def test_costs_that_jump_are_learned() -> None:
-    never, auto = (simulate(0.8, stepped, policy=policy, available=1.0) for policy in ("never", "auto"))
+    load = Load(0.8, available=1.0)
+    never, auto = (simulate(load, stepped, policy=policy) for policy in ("never", "auto"))
     assert auto > 2.5 * never
 
 
 def test_a_busy_machine_does_not_end_guessing() -> None:
     """Some of the steps take many times as long, with drafts and without."""
+    load = Load(0.97, available=0.95)
     never, auto = (
-        simulate(0.97, linear(0.3), policy=policy, available=0.95, disturbed=0.1) for policy in ("never", "auto")
+        simulate(load, linear(0.3), policy=policy, machine=Machine(1, disturbed=0.2)) for policy in ("never", "auto")
     )
-    assert auto > 1.6 * never
+    assert auto > 1.7 * never
+
+
+def test_a_slower_machine_is_not_taken_for_a_price() -> None:
+    """All steps take 1.4 times as long from some moment on, with drafts too. That says nothing about drafts."""
+    price = DraftPrice()
+    drafted = [0, 0]
+    for slow in (False, True):
+        for _ in range(400):
+            count = price.count(1, [0.97, 0.94, 0.91, 0.88])
+            price.observe(1, count, count, linear(0.7)(count) * (1.4 if slow else 1.0))
+            drafted[slow] += count
+    assert drafted[True] > 0.9 * drafted[False]
 
 
 def test_it_starts_again_when_guesses_become_right() -> None:
@@ -126,9 +214,19 @@ def test_the_first_steps_are_without_drafts_and_the_first_drafts_are_short() -> 
     """So that their cost is known before much is lost."""
     price = DraftPrice()
     counts = []
-    for _ in range(10):
+    for _ in range(8):
         counts.append(price.count(1, [0.99] * 8))
         price.observe(1, counts[-1], counts[-1], 0.01 * (1 + 0.1 * counts[-1]))
-    assert counts[:6] == [0] * 6
-    assert counts[6] == 4
-    assert counts[-1] > 4
+    assert counts[:3] == [0] * 3
+    assert counts[3:6] == [2, 4, 8]
+
+
+def test_a_step_without_drafts_comes_again() -> None:
+    """Without one, nobody knows whether drafts still pay."""
+    price = DraftPrice()
+    counts = []
+    for _ in range(200):
+        counts.append(price.count(1, [0.99] * 4))
+        price.observe(1, counts[-1], counts[-1], linear(0.1)(counts[-1]))
+    assert all(0 in counts[start : start + 9] for start in range(len(counts) - 9))
+    assert counts.count(0) < 0.15 * len(counts)

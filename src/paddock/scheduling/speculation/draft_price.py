@@ -3,80 +3,102 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 
 # Costs are relative to a step without drafts. Before anything is measured, a drafted token costs this part of a step
 # with one answer, as much as another answer does.
 _ASSUMED = 0.25
 _ASSUMED_WEIGHT = 2.0
-# So many of the last measurements count.
-_MEMORY = 24
+# The last so many measurements of a cost count. The speed of the machine changes by the second, but hardly how much
+# longer a step takes with drafts.
+_MEMORY = 48
+# A step with drafts is compared with the median of so many steps without, all of them among the last so many steps.
+_COMPARED, _RECENT = 3, 32
+# A step with drafts that took less than this part of those was not faster: they were disturbed.
+_DISTURBED = 0.85
+# A token costs no more than this. What took longer was disturbed.
+_MOST_COST = 1.5
+# The time of a step without drafts is the median of so many.
 _PLAIN_MEMORY = 7
-# A step that took longer than this many times as expected was disturbed, and counts as this much.
-_DISTURBED = 3.0
-# So many steps without drafts are measured first, and one again after so many with drafts for each that was measured.
-_PLAIN_FIRST, _PLAIN_AGAIN = 6, 7
+# Costs are known after so many measurements. Until then, steps without drafts come first.
+_KNOWN = 8
+# One step without drafts follows so many with drafts, to compare them with. It costs little: it is the shortest step.
+_PLAIN_AGAIN = 8
 # The first drafts have so many tokens, and later ones at most twice as many as were measured.
-_FIRST_DRAFTED = 4
+_FIRST_DRAFTED = 2
 # Drafts must be expected to save at least this part of the time.
 _MARGIN = 0.02
 # This part of the time may be lost by drafts that do not pay. It is also the time for finding out whether they do now.
-_ALLOWANCE = 0.005
-# Where drafts do not seem to pay, some are tried after so many steps: sooner while little was measured. They must have
-# at least this chance.
-_TRY_SOON, _TRY_LATER, _FIRST_TRIES = 16, 128, 8
-_TRIED, _TRIED_CHANCE = 4, 0.2
-# At most the time of so many steps can be saved up to be lost later, and at most so many must be made up for.
-_MOST_SAVED, _FIRST_SAVED, _MOST_OWED = 6.0, 3.0, 2.0
+_ALLOWANCE = 0.01
+# Where drafts do not seem to pay, one token is tried after so many steps, and each time after twice as many as the time
+# before. It must have at least this chance.
+_TRY_SOON, _TRY_LATE, _TRIED_CHANCE = 8, 128, 0.5
+# The time of so many steps may be lost at first, and later at most that of so many that were saved.
+_FIRST_SAVED, _MOST_SAVED = 3.0, 8.0
 
 
 class _Recent:
-    """A typical one of the last values, rather too low than too high: other load on the machine makes some steps many
-    times as long, and none shorter.
-    """
+    """The median of the last values."""
 
     __slots__ = ("_values", "value")
 
-    def __init__(self, memory: int = _MEMORY) -> None:
+    def __init__(self, memory: int) -> None:
         self._values: deque[float] = deque(maxlen=memory)
         self.value = 0.0
 
     def add(self, value: float) -> None:
         self._values.append(value)
-        self.value = sorted(self._values)[len(self._values) // 3]
+        self.value = _median(self._values)
 
     @property
     def count(self) -> int:
         return len(self._values)
 
 
-@dataclass(slots=True)
 class _Plain:
     """Steps with a certain number of answers and without drafts."""
 
-    seconds: _Recent = field(default_factory=lambda: _Recent(_PLAIN_MEMORY))
-    drafted: int = 0
-    """Steps with drafts since the last one without."""
+    __slots__ = ("_last", "drafted", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds = _Recent(_PLAIN_MEMORY)
+        self.drafted = 0
+        """Steps with drafts since the last one without."""
+        self._last: deque[tuple[int, float]] = deque(maxlen=_COMPARED)
+
+    def add(self, step: int, seconds: float) -> None:
+        self.drafted = 0
+        self.seconds.add(seconds)
+        self._last.append((step, seconds))
+
+    def recent(self, step: int) -> list[float]:
+        """The seconds of those that a step with this number can be compared with."""
+        return [seconds for number, seconds in self._last if step - number <= _RECENT]
 
 
 class DraftPrice:
     """A step with `drafted` tokens takes `plain * (1 + cost * drafted)` seconds. The cost of a token is measured by the
     number of answers and of drafted tokens, because hardware computes some batch sizes much better than others.
 
-    What drafts saved or lost by these costs is added up. While the sum is negative nothing is drafted, so that drafts
-    take at most `_ALLOWANCE` of the time in the long run, however wrong their chances are.
+    Other load on the machine makes some steps many times as long, and all steps of some seconds a quarter longer. So
+    only steps near each other are compared, and of all comparisons the median counts.
+
+    What drafts saved or lost by these costs is added up. A draft may lose no more than was saved, and while the sum is
+    negative nothing is drafted. So drafts take at most `_ALLOWANCE` of the time in the long run, however wrong their
+    chances are.
     """
 
     def __init__(self) -> None:
         self._plain: dict[int, _Plain] = {}
         self._costs: dict[tuple[int, int], _Recent] = {}
-        self._any_cost = _Recent()
+        self._any_cost = _Recent(_MEMORY)
         self._most_drafted = _FIRST_DRAFTED
-        self._balance: float | None = None
-        """Seconds that may be lost. None: nothing is known yet."""
+        self._saved = _FIRST_SAVED
+        """In steps without drafts."""
+        self._step = 0
         self._undrafted = 0
         """Steps since the last one with drafts."""
+        self._wait = _TRY_SOON
 
     def plain(self, answers: int) -> float:
         """Seconds of a step without drafts; 0: not known yet."""
@@ -92,46 +114,56 @@ class DraftPrice:
         that the most tokens per second are expected. 0: none.
         """
         plain = self._plain.get(answers)
-        if plain is None or plain.seconds.count < _PLAIN_FIRST:
+        if plain is None or plain.drafted >= _PLAIN_AGAIN or self._saved < 0:
             return 0
-        if plain.drafted >= _PLAIN_AGAIN * plain.seconds.count:
-            return 0
-        if self._balance is None or self._balance < 0:
+        is_comparable = len(plain.recent(self._step + 1)) >= _COMPARED
+        if self._any_cost.count < _KNOWN and not is_comparable:
             return 0
         best, best_rate = 0, answers * (1 + _MARGIN)
         expected = float(answers)
         for count, chance in enumerate(chances[: self._most_drafted], 1):
+            cost = self._cost(answers, count) * count
+            if count > 1 and cost > self._saved + 1:
+                break
             expected += chance
-            rate = expected / (1 + self._cost(answers, count) * count)
+            rate = expected / (1 + cost)
             if rate > best_rate:
                 best, best_rate = count, rate
-        if not best and self._undrafted >= (_TRY_SOON if self._any_cost.count < _FIRST_TRIES else _TRY_LATER):
-            return sum(chance >= _TRIED_CHANCE for chance in chances[:_TRIED])
+        if best:
+            self._wait = _TRY_SOON
+        elif is_comparable and self._undrafted >= self._wait and chances and chances[0] >= _TRIED_CHANCE:
+            self._wait = min(2 * self._wait, _TRY_LATE)
+            return 1
         return best
 
     def observe(self, answers: int, drafted: int, accepted: int, seconds: float) -> None:
         """A step without prompts, with so many drafted tokens, took so long."""
+        self._step += 1
         plain = self._plain.setdefault(answers, _Plain())
-        self._undrafted = 0 if drafted else self._undrafted + 1
         if not drafted:
-            plain.drafted = 0
-            plain.seconds.add(seconds)
-            self._save(_ALLOWANCE * plain.seconds.value, plain.seconds.value)
+            self._undrafted += 1
+            plain.add(self._step, seconds)
+            self._save(_ALLOWANCE)
             return
+        self._undrafted = 0
         plain.drafted += 1
-        if usual := plain.seconds.value:
-            expected = usual + self.draft_seconds(answers, drafted)
-            cost = (min(seconds, _DISTURBED * expected) / usual - 1) / drafted
-            self._most_drafted = max(self._most_drafted, 2 * drafted)
-            self._costs.setdefault(_bucket(answers, drafted), _Recent()).add(cost)
+        self._most_drafted = max(self._most_drafted, 2 * drafted)
+        compared = plain.recent(self._step)
+        if compared and (ratio := seconds / _median(compared)) >= _DISTURBED:
+            cost = min((ratio - 1) / drafted, _MOST_COST)
+            self._costs.setdefault(_bucket(answers, drafted), _Recent(_MEMORY)).add(cost)
             self._any_cost.add(cost * _scale(answers))
-            # Without drafts, the accepted tokens would have taken more steps.
-            saved = accepted * usual / answers - self.draft_seconds(answers, drafted)
-            self._save(saved + _ALLOWANCE * usual, usual)
+        # Without drafts, the accepted tokens would have taken more steps.
+        self._save(accepted / answers - self._cost(answers, drafted) * drafted + _ALLOWANCE)
 
-    def _save(self, seconds: float, step: float) -> None:
-        balance = _FIRST_SAVED * step if self._balance is None else self._balance
-        self._balance = min(max(balance + seconds, -_MOST_OWED * step), _MOST_SAVED * step)
+    def interrupt(self, answers: int) -> None:
+        """A step had a prompt, after which one of so many answers is another one. The more of them there are, the
+        better steps before can still be compared with steps after it.
+        """
+        self._step += _RECENT // max(answers, 1)
+
+    def _save(self, steps: float) -> None:
+        self._saved = min(self._saved + steps, _MOST_SAVED)
 
     def _cost(self, answers: int, drafted: int) -> float:
         """Of one token. What was seldom measured is assumed to be like the rest."""
@@ -140,8 +172,14 @@ class DraftPrice:
         return max(usual if measured is None else _weighted(measured, usual), 0.0)
 
 
+def _median(values: Collection[float]) -> float:
+    """The lower one of two: other load makes steps longer, and none shorter."""
+    return sorted(values)[(len(values) - 1) // 2]
+
+
 def _bucket(answers: int, drafted: int) -> tuple[int, int]:
-    return answers.bit_length() if answers > 4 else -answers, drafted.bit_length()
+    size = drafted if drafted <= 4 else 4 + (drafted - 1).bit_length()
+    return answers.bit_length() if answers > 4 else -answers, size
 
 
 def _scale(answers: int) -> float:

@@ -75,6 +75,7 @@ class Speculation:
                 self._acceptance.observe_run("grammar", result.drafted, len(result.more))
         drafted = sum(result.drafted for result in drafts)
         if len(plan.spans) > plan.decodes:
+            self.price.interrupt(plan.decodes)
             return min(self.price.draft_seconds(plan.decodes, drafted), seconds / 2) if drafted else 0.0
         if any(result.draft_source == "model" for result in drafts):
             return seconds  # the draft model took a part of it
