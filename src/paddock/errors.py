@@ -321,6 +321,12 @@ class ModelUnloaded(Unavailable):
     code = "model_unloaded"
 
 
+class ReceiptUnavailable(Unavailable):
+    """The hash of a model's file cannot be given, because the file was changed or removed after it was loaded."""
+
+    code = "receipt_unavailable"
+
+
 class ModelCrashing(Unavailable):
     """The model has crashed repeatedly and is not loaded again for a while."""
 

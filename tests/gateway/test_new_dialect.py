@@ -28,6 +28,7 @@ from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.generation.endpoint import Call, Endpoint, Route
 from paddock.gateway.generation.fields import GenerationFields, RequestContext
 from paddock.gateway.generation.generations import whole
+from paddock.gateway.generation.receipts import StreamReceipt
 from paddock.gateway.http.fields import Unsupported
 from paddock.gateway.http.framing import NDJSON
 from paddock.gateway.http.openapi import describe
@@ -62,7 +63,7 @@ class ToyFailure(msgspec.Struct):
 
 
 class ToyAnswer:
-    def __init__(self, body: ToyRequest, model: str, generations: Sequence[Generation]) -> None:
+    def __init__(self, body: ToyRequest, model: str, generations: Sequence[Generation], receipt: StreamReceipt) -> None:
         (self._generation,) = generations
 
     async def whole(self) -> ToyLine:

@@ -1,4 +1,4 @@
-"""`paddock keys`: create API keys. The configuration gets only their hashes."""
+"""`paddock keys`: create API keys, of which the configuration gets only the hashes, and keys that sign receipts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paddock.errors import StartupError
 
 @click.group("keys")
 def command() -> None:
-    """Create API keys."""
+    """Create API keys, and keys that sign receipts."""
 
 
 @command.command("new")
@@ -76,6 +76,25 @@ def rotate(name: str, config: Path, grace_days: int, days: int | None) -> None:
     entry = new | entry | {"previous": [current, *entry.get("previous", [])]}
     click.echo(f'{key}\n"keys": {json.dumps({name: entry})}')
     click.echo(f"The first line is the new key; the old one works until {current['expires_at']}.", err=True)
+
+
+@command.command("receipt")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--public", is_flag=True, help="Print the public key of an existing FILE. Nothing is written.")
+def receipt(file: Path, public: bool) -> None:
+    """Create an Ed25519 key for `paddock serve --receipt-key FILE`, and print its public key (PEM).
+
+    FILE can be read by its owner only, and is never overwritten. Give the public key to those who check receipts:
+    `paddock verify --public-key`.
+    """
+    from paddock.receipts import SigningKey
+
+    if public:
+        key = SigningKey.load(file)
+    else:
+        key = SigningKey.new()
+        key.save(file)
+    click.echo(key.public_pem().decode(), nl=False)
 
 
 def _new_key(days: int | None) -> tuple[str, dict[str, Any]]:

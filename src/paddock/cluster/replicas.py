@@ -252,6 +252,7 @@ class ClusterAttempt:
         self.prompt: list[tuple[int, bytes]] = []
         self.fingerprint = ""
         self.n_ctx = 0
+        self.worker_info: ModelInfo | None = None
         self._received: deque[Delta] = deque()
         self._failure: PaddockError | None = None
         self._over = False

@@ -147,6 +147,11 @@ class ServerSettings(Section):
     audit_log: Expanded | None = None
     """A file that gets a line of JSON for each admin action: key, action, time, address and result. It
     is created with mode 600 and only appended to."""
+    receipt_key: Annotated[Expanded | None, BeforeValidator(none_if_empty), Flag("--receipt-key", metavar="FILE")] = (
+        None
+    )
+    """The Ed25519 private key (PEM) that signs receipts; `paddock keys receipt` makes one. Without it receipts are not
+    signed."""
     metrics_key: bool = False
     """`/metrics` requires an admin key, or a key with `metrics`, if there are any keys. It shows all keys' usage."""
     ssl_key_file: Annotated[Expanded | None, BeforeValidator(none_if_empty), Flag("--ssl-key-file")] = None

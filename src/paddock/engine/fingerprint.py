@@ -6,11 +6,14 @@ import glob
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from paddock.engine import library
 from paddock.engine.libllama import lib
 from paddock.engine.sampler import PROFILE
-from paddock.types import EngineOptions, StateOrigin
+from paddock.types import EngineOptions, FileStamp, StateOrigin
 
 ENGINE = f"llama.cpp {lib.version}"
 _EDGE = 1 << 20
@@ -28,6 +31,8 @@ _CHANGES_STATE = (
     *("override_kv", "rope_scaling", "rope_freq_scale", "rope_freq_base", "yarn_orig_ctx", "yarn_ext_factor"),
     *("yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast", "swa_full"),
 )
+# What a receipt says besides: these decide where an answer ends and how prompts are cut into steps.
+_ALSO_SAID = ("n_batch", "parallel", "swa_full", "deterministic")
 _PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf")
 _SAMPLES, _SAMPLE = 64, 4096
 
@@ -67,6 +72,25 @@ def origin(
     )
 
 
+def decisive_options(
+    options: EngineOptions, *, n_ctx: int, unified: bool, flash_attn: bool, exact_batch: int
+) -> dict[str, Any]:
+    """The effective options that decide the bytes of an answer, as JSON values, for receipts. `n_ctx` is the context of
+    a request.
+    """
+    values = {name: getattr(options, name) for name in (*_ALSO_SAID, *_AFFECTS_BITS)}
+    values |= {"n_ctx": n_ctx, "kv_unified": unified, "flash_attn": "on" if flash_attn else "off"}
+    values["exact_batch"] = exact_batch
+    said: dict[str, Any] = msgspec.to_builtins(values)
+    return said
+
+
+def stamps(path: Path) -> tuple[FileStamp, ...]:
+    """The files of a model or an adapter as they are now. Call it before they are loaded."""
+    found = [(part, part.stat()) for part in _parts(path)]
+    return tuple(FileStamp(str(part), one.st_size, one.st_mtime_ns, one.st_ino) for part, one in found)
+
+
 def _file_digest(path: Path) -> str:
     return hashlib.sha256(_sample(path)).hexdigest()
 
@@ -76,9 +100,12 @@ def _sample(path: Path) -> bytes:
     They distinguish models without reading gigabytes: a fine-tuned model differs everywhere, but perhaps not at its
     end.
     """
+    return b"".join(_sample_file(part) for part in _parts(path))
+
+
+def _parts(path: Path) -> list[Path]:
     split = _PART.fullmatch(path.name)
-    paths = [path] if split is None else sorted(path.parent.glob(f"{glob.escape(split[1])}-*-of-{split[2]}.gguf"))
-    return b"".join(_sample_file(part) for part in paths)
+    return [path] if split is None else sorted(path.parent.glob(f"{glob.escape(split[1])}-*-of-{split[2]}.gguf"))
 
 
 def _sample_file(path: Path) -> bytes:

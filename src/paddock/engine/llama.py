@@ -16,7 +16,7 @@ from paddock.engine.devices import has_gpu_device
 from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.empty_pages import added, anonymous_ranges, release
 from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
-from paddock.engine.fingerprint import fingerprint, origin
+from paddock.engine.fingerprint import decisive_options, fingerprint, origin, stamps
 from paddock.engine.forced_tokens import cut_drafts, draft_by_grammar
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.idle_cells import affordable_idle_cells
@@ -79,6 +79,8 @@ class LlamaEngine:
         library.start(verbose=options.verbose)
         optimise_for_numa(options)
         self._path, self._options = path, options
+        files = stamps(path)
+        adapter_files = tuple(stamp for adapter in options.adapters for stamp in stamps(Path(adapter)))
         self._model = load_model(path, options, on_progress)
         self._adapters = LoadedAdapters(self._model, options.adapters)
         self._applied: Adapters = ()
@@ -162,6 +164,15 @@ class LlamaEngine:
             n_slots=options.parallel,
             fingerprint=fingerprint(path, options, unified=self._unified, exact_batch=exact_batch),
             sampler_profile=PROFILE,
+            files=files,
+            adapter_files=adapter_files,
+            decisive=decisive_options(
+                options,
+                n_ctx=min(self._n_ctx, longest),
+                unified=self._unified,
+                flash_attn=not self._memory.transposed,
+                exact_batch=exact_batch,
+            ),
             chat_template=self.vocab.chat_template or "",
             reuse=self._memory.reuse,
             state_format=None if self._memory.reuse == "none" else self._memory.format_name,

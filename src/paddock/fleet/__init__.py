@@ -4,6 +4,7 @@ from paddock.fleet.catalogue.builder import open_catalogue
 from paddock.fleet.catalogue.cache_folder import create_cache_folder
 from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.description import Description
+from paddock.fleet.catalogue.digests import FileDigests
 from paddock.fleet.catalogue.files import scan_files
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.lifecycle import Lifecycle

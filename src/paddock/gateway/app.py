@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from paddock import __version__
 from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError
-from paddock.fleet import Fleet
+from paddock.fleet import FileDigests, Fleet
 from paddock.gateway.auth.audit import AuditLog
 from paddock.gateway.auth.cross_origin import Origins, cross_origin
 from paddock.gateway.auth.gate import Gate
@@ -26,6 +26,7 @@ from paddock.gateway.auth.usage import UsageBook, usage_routes
 from paddock.gateway.dialects import DIALECTS, declared_permissions
 from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.generation.defaults import check_defaults
+from paddock.gateway.generation.receipts import ReceiptDesk
 from paddock.gateway.generation.stream_buffers import BufferLimits, StreamBuffers
 from paddock.gateway.http.access_log import AccessLog
 from paddock.gateway.http.bodies import BodyRules
@@ -42,6 +43,7 @@ from paddock.gateway.ops.reload import Reloader
 from paddock.gateway.ops.static_folder import static_routes
 from paddock.gateway.ops.telemetry import open_tracing
 from paddock.gateway.ops.web_page import page_routes, reference_routes, service_worker_routes
+from paddock.receipts import SigningKey
 
 
 def create_app(
@@ -88,6 +90,9 @@ def create_app(
     )
     streams = app.state.stream_buffers = StreamBuffers(
         BufferLimits(settings.stream_buffers_per_key, settings.stream_buffer_bytes, settings.stream_buffer_seconds)
+    )
+    app.state.receipts = ReceiptDesk(
+        FileDigests(), SigningKey.load(settings.receipt_key) if settings.receipt_key is not None else None
     )
     app.state.api_prefix = settings.api_prefix
     app.state.max_text_chars = settings.max_text_chars

@@ -14,6 +14,7 @@ from paddock.libraries.builds import (
     list_builds,
     usable_builds,
 )
+from paddock.libraries.cache_file import read_cached, write_cached
 from paddock.libraries.cpu import Cpu, this_cpu
 from paddock.libraries.file_check import file_problem
 from paddock.libraries.identity import build_id, compiler, sha256_by_file

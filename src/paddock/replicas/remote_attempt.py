@@ -48,6 +48,7 @@ class RemoteAttempt(Deltas):
         self.prompt: list[tuple[int, bytes]] = []
         self.fingerprint = replica.info.fingerprint if replica.info is not None else ""
         self.n_ctx = replica.info.n_ctx if replica.info is not None else 0
+        self.worker_info: ModelInfo | None = None
         self._reader = reader_of(request)
         self._outcome = "left"
         self._failure: PaddockError | None = None

@@ -34,6 +34,10 @@ class Attempt(Protocol):
     def fingerprint(self) -> str: ...
     @property
     def n_ctx(self) -> int: ...
+    @property
+    def worker_info(self) -> ModelInfo | None:
+        """Of the local worker that runs it; None if it runs elsewhere."""
+
     async def accepted(self) -> None:
         """Wait until the request is accepted, or raise why it is not."""
 

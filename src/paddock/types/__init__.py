@@ -1,6 +1,15 @@
 """Data types that several folders use: requests, results and the plan of one engine step."""
 
-from paddock.types.answers import CallDelta, FinishReason, PromptProgress, TextLogprobs, Timings, TokenLogprobs, Usage
+from paddock.types.answers import (
+    CallDelta,
+    FinishReason,
+    PromptProgress,
+    ReceiptFacts,
+    TextLogprobs,
+    Timings,
+    TokenLogprobs,
+    Usage,
+)
 from paddock.types.formats import STANDARD_FORMATS, objects_in, unknown_formats
 from paddock.types.memory import (
     Adopt,
@@ -27,6 +36,7 @@ from paddock.types.models import (
     Adapters,
     CacheType,
     EngineOptions,
+    FileStamp,
     FlashAttention,
     LibraryInfo,
     LoadMode,

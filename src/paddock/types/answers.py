@@ -11,6 +11,16 @@ from paddock.types.reports import CacheReport
 FinishReason = Literal["stop", "length", "abort"]
 
 
+class ReceiptFacts(msgspec.Struct, frozen=True):
+    """What only the worker knows for the receipt of an answer."""
+
+    prompt_sha256: str
+    seed: int
+    tokens: list[int]
+    """All tokens of the answer, also those without text."""
+    text_sha256: str
+
+
 class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
@@ -21,6 +31,8 @@ class Usage(msgspec.Struct, frozen=True):
     truncated: bool = False
     """The answer reached the end of the context."""
     cache_report: CacheReport | None = None
+    """If requested, at the end."""
+    receipt: ReceiptFacts | None = None
     """If requested, at the end."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -161,6 +161,16 @@ class LibraryInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str = ""
 
 
+class FileStamp(msgspec.Struct, frozen=True):
+    """A file as it was when it was loaded. A file with the same stamp has the same content."""
+
+    path: str
+    size: int
+    modified: int
+    """Nanoseconds."""
+    inode: int
+
+
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Metadata of a loaded model."""
 
@@ -194,6 +204,12 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The digest of each adapter's file, by the adapter's number."""
     library: LibraryInfo | None = None
     """None: this engine has none."""
+    files: tuple[FileStamp, ...] = ()
+    """Its files, in the order of their parts."""
+    adapter_files: tuple[FileStamp, ...] = ()
+    """By the adapter's number."""
+    decisive: dict[str, Any] = {}
+    """The effective options of the engine that decide the bytes of an answer, as JSON values."""
     sampler_profile: int = 0
     """The version of the samplers. Within one version the same seed gives the same tokens."""
     draft_slots: int = 0

@@ -56,6 +56,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Report the progress of the prefill after each step."""
     cache_report: bool = False
     """Report how much of the prompt was cached, and why not more."""
+    receipt: bool = False
+    """Report what a receipt needs, with the last delta of each answer."""
     min_indent: int = 0
     """The answer ends before a line with less indentation. The first line is exempt."""
     max_seconds: float = 0.0

@@ -28,7 +28,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 13
+PROTOCOL_VERSION = 14
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -22,6 +22,7 @@ from paddock.types import (
     Usage,
 )
 from paddock.wire.messages import Delta
+from paddock.worker.answer_trace import AnswerTrace
 from paddock.worker.cache_reports import Explanation
 from paddock.worker.prompts import Reply
 
@@ -75,12 +76,15 @@ class Answer:
         call_ids: str = "",
         accepted: float = 0.0,
         explanation: Explanation | None = None,
+        trace: AnswerTrace | None = None,
     ) -> None:
         """`stops` are the request's stop strings, which all its answers share; `call_ids` is the seed for the ids of
-        tool calls; `accepted` is when the request was accepted; `explanation` is for its cache report.
+        tool calls; `accepted` is when the request was accepted; `explanation` is for its cache report, and `trace`
+        for its receipt.
         """
         self.request = request
         self.explanation = explanation
+        self._trace = trace
         self._shown = reply.shown if reply is not None else frozenset()
         self._parser: ReplyParser | None = None
         self._reasoning: ReplyParser | None = None
@@ -170,6 +174,10 @@ class Answer:
         finish = self._finish(progress)
         if finish is not None:
             text += self._outdent(self._stream.finish())
+        if self._trace is not None:
+            if token is not None:
+                self._trace.add_token(token)
+            self._trace.add_text(text)
         if self._reasoning is not None:
             self._reasoning_tokens += self._reasoning.in_reasoning
             if self._reasoning is not self._parser:
@@ -213,6 +221,7 @@ class Answer:
                 self._reasoning_tokens,
                 held_tokens=progress.computed,
                 truncated=progress.truncated,
+                receipt=self._trace.facts() if self._trace is not None and finish is not None else None,
             )
             timings = self.timings(request, now)
         if self._is_outdented:

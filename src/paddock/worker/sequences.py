@@ -11,8 +11,10 @@ from collections.abc import Callable
 import msgspec
 
 from paddock.engine import Engine, Vocab
+from paddock.receipts import token_digest
 from paddock.scheduling import ContextShift, Request
 from paddock.types import DraftParams, EngineOptions, GenerateRequest
+from paddock.worker.answer_trace import AnswerTrace
 from paddock.worker.answers import Answer
 from paddock.worker.cache_reports import Explanation
 from paddock.worker.preparation import PreparedPrompt
@@ -30,6 +32,7 @@ def scheduler_requests(
     """A function from the index of an answer to its scheduler request. `now` is when the request was accepted."""
     seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
     digest = hashlib.sha256(array("i", prompt.tokens)).hexdigest() if prompt.reply is not None else ""
+    prompt_digest = token_digest(prompt.tokens) if request.receipt else ""
     draft = _draft(request, options.draft)
     shift = _shift(request, len(prompt.tokens), engine.vocab) if options.context_shift else None
     most = engine.info.n_ctx if shift is None else sys.maxsize
@@ -45,6 +48,7 @@ def scheduler_requests(
             call_ids=f"{seed + index} {digest}",
             accepted=now,
             explanation=explanation,
+            trace=AnswerTrace(prompt_digest, seed + index) if request.receipt else None,
         )
         sampler = prompt.sampler.sibling(sampling)
         sampler.step_limit = answer.step_limit

@@ -26,6 +26,7 @@ class Attempt(Deltas):
         self._behind = 0
         self.adapters = adapters
         """The active adapters."""
+        self.worker_info = info
         self.fingerprint = fingerprint(info, adapters) if info is not None else ""
         self.n_ctx = info.n_ctx if info is not None else 0
         self.prompt_tokens = 0

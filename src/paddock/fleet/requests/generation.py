@@ -9,7 +9,7 @@ from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.requests.quarantine import Quarantine
 from paddock.fleet.requests.request_record import CANCELLED, RequestRecord
 from paddock.replicas.replica import Attempt, Backend, Dispatch
-from paddock.types import Adapters, CacheReport, FinishReason, GenerateRequest, Usage
+from paddock.types import Adapters, CacheReport, FinishReason, GenerateRequest, ModelInfo, ReceiptFacts, Usage
 from paddock.wire.messages import Delta
 
 
@@ -55,6 +55,8 @@ class Generation:
         self._quarantine = Quarantine(quarantine or asyncio.Lock())
         self.cache_report: CacheReport | None = None
         """With the last delta of an answer, if requested. A remote server that is not a Paddock sends none."""
+        self.receipts: dict[int, tuple[ReceiptFacts, FinishReason]] = {}
+        """What receipts of the complete answers need, by the number of the answer, if requested."""
 
     async def begin(self) -> None:
         """Wait until a worker accepts the request. Raises why none does."""
@@ -108,6 +110,8 @@ class Generation:
         self._has_delta = True
         if delta.usage is not None and delta.usage.cache_report is not None:
             self.cache_report = delta.usage.cache_report
+        if delta.finish is not None and delta.usage is not None and delta.usage.receipt is not None:
+            self.receipts[delta.index] = delta.usage.receipt, delta.finish
         self._quarantine.delta_received()
         self._record.count_delta(delta)
         return delta
@@ -144,6 +148,11 @@ class Generation:
     @property
     def fingerprint(self) -> str:
         return self.attempt.fingerprint
+
+    @property
+    def worker_info(self) -> ModelInfo | None:
+        """Of the worker that answers; None if it is not one of this server."""
+        return self.attempt.worker_info
 
     @property
     def prompt_tokens(self) -> int:

@@ -27,7 +27,7 @@ _Body = TypeVar("_Body", bound=GenerationFields)
 _LIMITS = ("n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens")
 """The names of one field in different dialects."""
 _CONSTRAINTS = frozenset({"grammar", "json_schema", "regex"})
-_NO_DEFAULT = frozenset({"model", "stream", "job_id", "id_slot", "lora", "normalize"})
+_NO_DEFAULT = frozenset({"model", "stream", "job_id", "id_slot", "lora", "normalize", "receipt"})
 
 
 class RequestDefaults(GenerationFields, ReplyFields):

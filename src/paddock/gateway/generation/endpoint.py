@@ -11,6 +11,7 @@ from fastapi import Request
 from paddock.fleet import Fleet, Generation, Model
 from paddock.gateway.auth.caller import caller_of, model_to_run
 from paddock.gateway.generation.fields import GenerationFields, ModelFields, RequestContext
+from paddock.gateway.generation.receipts import StreamReceipt
 from paddock.types import GenerateRequest, Origin
 
 Body = TypeVar("Body", bound=GenerationFields)
@@ -38,8 +39,10 @@ class Endpoint(Generic[Body]):
     description: str
     body: type[Body]
     parse: Callable[[Body, RequestContext], Sequence[GenerateRequest]]
-    answer: Callable[[Body, str, Sequence[Generation]], Answer]
-    """Called with the body, the model's name and one generation for each request."""
+    answer: Callable[[Body, str, Sequence[Generation], StreamReceipt], Answer]
+    """Called with the body, the model's name, one generation for each request, and what gives the receipt of a
+    stream.
+    """
     trace_kind: TraceKind
     """The operation's name in traces, by OpenTelemetry's conventions."""
     responses: tuple[Any, ...]

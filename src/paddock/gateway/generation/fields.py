@@ -177,6 +177,8 @@ class GenerationFields(SamplingFields, ModelFields):
     return_progress: bool | None = None
     cache_report: bool | None = None
     """Paddock's own: the answer says how much of the prompt was cached, and why not more."""
+    receipt: bool | None = None
+    """Paddock's own: the answer to a deterministic request has a receipt, which `paddock verify` checks."""
     n_indent: int | None = Field(None, ge=0, le=LARGEST)
     stop: StopStrings | None = None
     cache_prompt: bool | None = None
@@ -250,6 +252,7 @@ class GenerationFields(SamplingFields, ModelFields):
             timings_per_token=bool(self.timings_per_token),
             return_progress=bool(self.return_progress and self.stream),
             cache_report=bool(self.cache_report),
+            receipt=bool(self.receipt),
             min_indent=self.n_indent or 0,
             draft_type=self.draft_type,
             draft_n_max=self.draft_n_max,

@@ -18,6 +18,7 @@ from paddock.gateway.generation.timings import (
     timings_of,
     timings_so_far,
 )
+from paddock.receipts import Receipt
 from paddock.types import CacheReport, TextLogprobs
 from paddock.wire.messages import Delta
 
@@ -70,6 +71,7 @@ class NativeCompletion(_Native, kw_only=True):
     timings: NativeTimings
     job_id: str | msgspec.UnsetType = msgspec.UNSET
     cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
+    receipt: Receipt | msgspec.UnsetType = msgspec.UNSET
 
 
 class NativeWriter:

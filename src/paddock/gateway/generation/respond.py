@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -22,13 +21,14 @@ from paddock.gateway.generation.endpoint import Answer, Body, Endpoint
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import start_all
 from paddock.gateway.generation.normalizing import names_for, normalized_requests
+from paddock.gateway.generation.receipts import OpenReceipt, ReceiptDesk, check_receipt, no_receipt
 from paddock.gateway.generation.stream_buffers import CONVERSATION_HEADER, StreamBuffers
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import Framing
 from paddock.gateway.http.request_context import REQUEST_ID
 from paddock.gateway.http.responses import JSON, error_event
-from paddock.gateway.http.scope import BODY, NORMALIZED, TRACE_KIND
+from paddock.gateway.http.scope import BODY, GIVEN, NORMALIZED, TRACE_KIND
 
 _HOLD_SECONDS = 2.0
 """A stream is held back for so long, so that an early refusal has a status of its own."""
@@ -54,22 +54,41 @@ async def respond(
     """
     request.scope[TRACE_KIND] = endpoint.trace_kind
     model = model_to_run(request, fleet, body.model)
-    body = await with_defaults(body, model, is_loaded=fleet.info(model) is not None)
+    sent, body = body, await with_defaults(body, model, is_loaded=fleet.info(model) is not None)
     meter = meter_of(request)
     with renamed_params(field_names):
         listed = [(item.id, item.scale) for item in body.lora] if body.lora else None
         context = RequestContext(REQUEST_ID.get(), caller_of(request).origin, fleet.adapters_for(model, listed))
-        requests, acted = normalized_requests(endpoint.parse(body, context), names_for(body, model))
+        normalizers = names_for(body, model)
+        requests, acted = normalized_requests(endpoint.parse(body, context), normalizers)
         requests = with_reports(requests)
         if model.options.context_shift and requests[0].deterministic:
             message = "this model shifts its context (context_shift), so its answers cannot be deterministic"
             raise UnsupportedParameter(message, param="deterministic")
+        check_receipt(requests, model)
         answers = answers_of(requests[0], len(requests))
         meter.reserve(answers, tokens_of(requests, _n_ctx(fleet, model)) if meter.counts_tokens else 0)
 
     if acted:
         request.scope[NORMALIZED] = ", ".join(acted)
-    answer = partial(endpoint.answer, body, fleet.catalogue.shown_name(model, body.model))
+    shown_model = fleet.catalogue.shown_name(model, body.model)
+    receipt: OpenReceipt | None = None
+    if requests[0].receipt:
+        desk: ReceiptDesk = request.app.state.receipts
+        receipt = desk.open(
+            request.scope[GIVEN],
+            sent,
+            body,
+            endpoint=endpoint.paths[0],
+            model=model,
+            shown_model=shown_model,
+            requests=requests,
+            normalizers=normalizers,
+        )
+
+    def answer(generations: Sequence[Generation]) -> Answer:
+        of_stream = no_receipt if receipt is None else receipt.of_stream(generations)
+        return endpoint.answer(body, shown_model, generations, of_stream)
 
     async def start() -> Sequence[Generation]:
         try:
@@ -85,7 +104,9 @@ async def respond(
     if not body.stream:
 
         async def whole() -> Any:
-            return await answer(await start()).whole()
+            generations = await start()
+            reply = await answer(generations).whole()
+            return reply if receipt is None else await receipt.add_to(reply, generations)
 
         return JSON(await until_disconnect(request, whole()))
     started = asyncio.ensure_future(start())

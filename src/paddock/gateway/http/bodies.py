@@ -29,7 +29,7 @@ from paddock.gateway.http.body_budget import BodyBudget, Pace
 from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.lenient import rename, repair
 from paddock.gateway.http.parse_turns import ParseTurns
-from paddock.gateway.http.scope import AUDITED, BODY, HELD, IGNORED, owner_of
+from paddock.gateway.http.scope import AUDITED, BODY, GIVEN, HELD, IGNORED, owner_of
 from paddock.gateway.http.sizes import MOST_MISTAKES, refuse_bulk, too_deep
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -61,6 +61,10 @@ async def read_body(
             if exact or not rules.lenient:
                 raise
             body, ignored = _parse_leniently(data, schema, rules.generation_fields, error)
+            if getattr(body, "receipt", None):
+                raise  # the receipt must have a request that every server understands
+    if getattr(body, "receipt", None):
+        request.scope[GIVEN] = data
     if ignored:
         request.scope[IGNORED] = _header(ignored)
     return body

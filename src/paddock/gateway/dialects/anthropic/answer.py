@@ -14,6 +14,7 @@ from paddock.gateway.dialects.anthropic.request import MessagesRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import one_cache_report, whole
 from paddock.gateway.generation.parts import Change, Part, Parts
+from paddock.gateway.generation.receipts import StreamReceipt, no_receipt
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, Usage
 from paddock.wire.messages import Delta
@@ -26,10 +27,17 @@ def parse(body: MessagesRequest, context: RequestContext) -> list[GenerateReques
 
 
 class MessageAnswer:
-    def __init__(self, body: MessagesRequest, model: str, generations: Sequence[Generation]) -> None:
+    def __init__(
+        self,
+        body: MessagesRequest,
+        model: str,
+        generations: Sequence[Generation],
+        receipt: StreamReceipt = no_receipt,
+    ) -> None:
         (generation,) = generations
         self._body = body
         self._generation = generation
+        self._receipt = receipt
         self._parts = Parts()
         self._hides_thoughts = body.thinking is not None and body.thinking.display == "omitted"
         self._message = schema.Message(
@@ -57,7 +65,9 @@ class MessageAnswer:
             async for delta in generation:
                 events = [self._event(change) for change in self._parts.feed(delta)]
                 if delta.finish is not None:
-                    events += [self._ended(delta), schema.MessageStop()]
+                    ended = self._ended(delta)
+                    ended.receipt = await self._receipt()
+                    events += [ended, schema.MessageStop()]
                 yield b"".join(_encoded(event) for event in events if event is not None)
 
     def _ended(self, last: Delta) -> schema.MessageDelta:

@@ -9,6 +9,7 @@ import msgspec
 from paddock.errors import ContextLengthExceeded, PaddockError
 from paddock.gateway.http.openapi import Error
 from paddock.gateway.http.responses import error_body
+from paddock.receipts import Receipt
 from paddock.types import CacheReport
 
 
@@ -58,6 +59,7 @@ class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """A text started like a tool call but could not be parsed."""
     cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
+    receipt: Receipt | msgspec.UnsetType = msgspec.UNSET
 
 
 class Failure(Error, tag_field="type", tag="error"):
@@ -131,6 +133,7 @@ class MessageDelta(msgspec.Struct, kw_only=True, tag_field="type", tag="message_
     usage: MessageUsage
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
+    receipt: Receipt | msgspec.UnsetType = msgspec.UNSET
 
 
 class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):

@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 
+from paddock.errors import InvalidRequest
 from paddock.fleet import Generation
 from paddock.gateway.dialects.llama import schema
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import FinishedAnswer, collect_all, merged
 from paddock.gateway.generation.native import NativeCompletion, NativeWriter
+from paddock.gateway.generation.receipts import StreamReceipt, no_receipt
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt
 
@@ -21,6 +23,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 def parse_completion(body: schema.NativeCompletionRequest, context: RequestContext) -> list[GenerateRequest]:
+    if body.receipt and len(body.prompt) > 1:
+        raise InvalidRequest(
+            "receipt: the answers to several prompts are a list; send one request for each", param="receipt"
+        )
     return [_request(body, context, prompt) for prompt in body.prompt]
 
 
@@ -36,6 +42,8 @@ def parse_infill(body: schema.InfillRequest, context: RequestContext) -> list[Ge
 
 
 def _request(body: schema.NativeFields, context: RequestContext, prompt: Prompt) -> GenerateRequest:
+    if body.receipt and (body.n_cmpl or 1) > 1:
+        raise InvalidRequest("receipt: n_cmpl answers are a list here; send one request for each", param="receipt")
     return body.request(
         context,
         prompt,
@@ -49,11 +57,18 @@ def _request(body: schema.NativeFields, context: RequestContext, prompt: Prompt)
 
 
 class NativeAnswer:
-    def __init__(self, body: schema.NativeFields, model: str, generations: Sequence[Generation]) -> None:
+    def __init__(
+        self,
+        body: schema.NativeFields,
+        model: str,
+        generations: Sequence[Generation],
+        receipt: StreamReceipt = no_receipt,
+    ) -> None:
         self._writer = NativeWriter(body, model, limit=body.limit, n_probs=body.n_probs or 0)
         self._response_fields = body.response_fields
         self._n = body.n_cmpl or 1
         self._generations = generations
+        self._receipt = receipt
 
     async def whole(self) -> Any:
         """One object, or a list if there are several prompts or answers."""
@@ -80,7 +95,11 @@ class NativeAnswer:
                     yield _event(self._writer.part(self._generations[place], index, delta, predicted[at]))
                 if delta.finish is not None:
                     final = FinishedAnswer.of([delta])
-                    yield _event(self._final(place, delta.index, final, has_new_line=at in with_new_line))
+                    ending = self._final(place, delta.index, final, has_new_line=at in with_new_line)
+                    receipt = await self._receipt()
+                    yield _event(
+                        ending if receipt is msgspec.UNSET else msgspec.to_builtins(ending) | {"receipt": receipt}
+                    )
 
     def _final(self, place: int, index: int, answer: FinishedAnswer, *, has_new_line: bool = False) -> Any:
         index += place * self._n

@@ -15,6 +15,7 @@ from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Call, FinishedAnswer, collect, one_cache_report
 from paddock.gateway.generation.native import NativeCompletion, NativeWriter
+from paddock.gateway.generation.receipts import StreamReceipt, no_receipt
 from paddock.gateway.generation.timings import native_progress, timings_of_all, timings_so_far
 from paddock.gateway.http.framing import SSE
 from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Timings, Usage
@@ -35,7 +36,13 @@ def parse(body: ChatCompletionRequest, context: RequestContext) -> list[Generate
 
 
 class ChatAnswer:
-    def __init__(self, body: ChatCompletionRequest, model: str, generations: Sequence[Generation]) -> None:
+    def __init__(
+        self,
+        body: ChatCompletionRequest,
+        model: str,
+        generations: Sequence[Generation],
+        receipt: StreamReceipt = no_receipt,
+    ) -> None:
         (self._generation,) = generations
         self._head = schema.new_head("chatcmpl", body, model) | {"system_fingerprint": self._generation.fingerprint}
         self._n = body.n or 1
@@ -45,6 +52,7 @@ class ChatAnswer:
         self._verbose = NativeWriter(body, model, limit=body.limit, n_probs=body.top_logprobs or 0)
         self._is_verbose = bool(body.verbose)
         self._body = body
+        self._receipt = receipt
 
     async def whole(self) -> schema.ChatCompletion:
         answers = await collect(self._generation, self._n)
@@ -84,6 +92,7 @@ class ChatAnswer:
                     if last:
                         report = one_cache_report(self._body, generation)
                         ending = {"timings": timings_of_all(ended), "cache_report": report}
+                        ending["receipt"] = await self._receipt()
                     called = any(index == delta.index for index, _ in calling)
                     event += self._event(
                         delta.index,

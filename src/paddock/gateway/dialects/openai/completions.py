@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from paddock.errors import InvalidRequest
 from paddock.fleet import Generation
 from paddock.gateway.dialects.openai import schema
 from paddock.gateway.dialects.openai.chat import DONE
@@ -16,6 +17,7 @@ from paddock.gateway.dialects.openai.requests import CompletionRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import FinishedAnswer, cache_reports, collect_all, merged
 from paddock.gateway.generation.native import NativeCompletion, NativeCompletionPart, NativeWriter
+from paddock.gateway.generation.receipts import StreamReceipt, no_receipt
 from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of_all, timings_so_far
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Timings, Usage
@@ -33,6 +35,8 @@ def _request(body: CompletionRequest, context: RequestContext, prompt: Prompt) -
         prompt = InfillPrompt(prompt.text, body.suffix, suffix_first=bool(body.spm_infill))
     probs = -1 if body.logprobs is None else body.logprobs
     ranked = body.answers > (body.n or 1)
+    if ranked and body.receipt:
+        raise InvalidRequest("receipt: with best_of, answers are left out; send n alone", param="receipt")
     return body.request(
         context,
         prompt,
@@ -47,11 +51,18 @@ def _request(body: CompletionRequest, context: RequestContext, prompt: Prompt) -
 class CompletionAnswer:
     """`n` choices for each prompt."""
 
-    def __init__(self, body: CompletionRequest, model: str, generations: Sequence[Generation]) -> None:
+    def __init__(
+        self,
+        body: CompletionRequest,
+        model: str,
+        generations: Sequence[Generation],
+        receipt: StreamReceipt = no_receipt,
+    ) -> None:
         self._head = schema.new_head("cmpl", body, model)
         self._body = body
         self._n = body.n or 1
         self._generations = generations
+        self._receipt = receipt
         self._native = NativeWriter(body, model, limit=body.max_tokens, n_probs=body.logprobs or 0)
 
     async def whole(self) -> schema.Completion:
@@ -97,11 +108,14 @@ class CompletionAnswer:
                 choice = texts[index].take(index, delta.finish)
                 timings, verbose = self._timings(delta, ended), self._verbose(place, index, delta)
                 is_last = self._has_ended(ended) and not self._body.include_usage
-                report = cache_reports(self._body, self._generations) if is_last else msgspec.UNSET
-                yield self._event([choice], usage=usage, timings=timings, verbose=verbose, cache_report=report)
+                ending: dict[str, Any] = {}
+                if is_last:
+                    ending["cache_report"] = cache_reports(self._body, self._generations)
+                    ending["receipt"] = await self._receipt()
+                yield self._event([choice], usage=usage, timings=timings, verbose=verbose, **ending)
         if self._body.include_usage:
-            report = cache_reports(self._body, self._generations)
-            yield self._event([], usage=schema.usage_of(usages), timings=timings_of_all(ended), cache_report=report)
+            ending = {"cache_report": cache_reports(self._body, self._generations), "receipt": await self._receipt()}
+            yield self._event([], usage=schema.usage_of(usages), timings=timings_of_all(ended), **ending)
         yield DONE
 
     def _verbose(

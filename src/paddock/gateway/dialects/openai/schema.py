@@ -12,6 +12,7 @@ import msgspec
 from paddock.gateway.generation.fields import GenerationFields
 from paddock.gateway.generation.native import NativeCompletion
 from paddock.gateway.generation.timings import NativeProgress, NativeTimings
+from paddock.receipts import Receipt
 from paddock.types import CacheReport, Usage
 
 
@@ -91,6 +92,7 @@ class ChatCompletion(_Head, kw_only=True):
     usage: CompletionUsage
     timings: NativeTimings
     cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
+    receipt: Receipt | msgspec.UnsetType = msgspec.UNSET
     verbose: NativeCompletion | msgspec.UnsetType = msgspec.field(name="__verbose", default=msgspec.UNSET)
 
 
@@ -131,6 +133,8 @@ class _Chunk(_Head, kw_only=True):
     prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
     cache_report: CacheReport | list[CacheReport | None] | msgspec.UnsetType = msgspec.UNSET
     """With `cache_report`: in the last chunk. For several prompts it is a list."""
+    receipt: Receipt | msgspec.UnsetType = msgspec.UNSET
+    """With `receipt`: in the last chunk."""
     verbose: Any = msgspec.field(name="__verbose", default=msgspec.UNSET)
     """With `verbose`: llama-server's own event, in the last chunk of a chat and in every chunk of a completion."""
 

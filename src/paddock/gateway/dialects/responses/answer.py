@@ -19,6 +19,7 @@ from paddock.gateway.dialects.responses.request import ResponseRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import one_cache_report, whole
 from paddock.gateway.generation.parts import Change, Part, Parts
+from paddock.gateway.generation.receipts import StreamReceipt, no_receipt
 from paddock.gateway.generation.timings import native_progress, timings_of
 from paddock.gateway.http.framing import SSE
 from paddock.gateway.http.request_context import note_failure
@@ -35,10 +36,17 @@ def parse(body: ResponseRequest, context: RequestContext) -> list[GenerateReques
 
 
 class ResponseAnswer:
-    def __init__(self, body: ResponseRequest, model: str, generations: Sequence[Generation]) -> None:
+    def __init__(
+        self,
+        body: ResponseRequest,
+        model: str,
+        generations: Sequence[Generation],
+        receipt: StreamReceipt = no_receipt,
+    ) -> None:
         (generation,) = generations
         self._body = body
         self._generation = generation
+        self._receipt = receipt
         self._mark = secrets.token_hex(16)
         self._numbers = count()
         self._parts = Parts()
@@ -80,6 +88,7 @@ class ResponseAnswer:
                         events = [schema.ResponseInProgress(response=self._response, prompt_progress=progress)]
                     if delta.finish is not None:
                         response = self._ended(delta)
+                        response.receipt = await self._receipt()
                         ended = (
                             schema.ResponseCompleted if response.status == "completed" else schema.ResponseIncomplete
                         )

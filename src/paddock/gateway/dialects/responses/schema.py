@@ -9,6 +9,7 @@ import msgspec
 from paddock.gateway.dialects.openai.schema import TokenLogprob
 from paddock.gateway.generation.timings import NativeProgress, NativeTimings
 from paddock.gateway.http.openapi import Error
+from paddock.receipts import Receipt
 from paddock.types import CacheReport
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -104,6 +105,7 @@ class Response(msgspec.Struct, kw_only=True):
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """A message started like a tool call but could not be parsed."""
     cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
+    receipt: Receipt | msgspec.UnsetType = msgspec.UNSET
 
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
