@@ -22,7 +22,8 @@ _SIGNED, _UNSIGNED = batch(_TEXTS, _KEY), batch(_TEXTS)
 
 def _problems(lines: list[dict[str, Any]] | list[bytes], public_key: str | None = None) -> list[str]:
     """All problems of a file, one of which may be that it is malformed."""
-    checker, found = Checker(public_key), []
+    checker = Checker(public_key)
+    found: list[str] = []
     for line in lines:
         data = line if isinstance(line, bytes) else json.dumps(line).encode()
         try:
