@@ -69,7 +69,8 @@ def test_guessed_tokens_are_counted_by_source(
         more = [Sampled(2)] * min(drafted, accepted)
         steps.append(None if result is None else Sampled(1, drafted=drafted, draft_source=source, more=more))
     counters = Counters()
-    counters.drafts(steps)
+    spans = [Span(at, 0, [7], draft=[2] * (step.drafted if step else 0)) for at, step in enumerate(steps)]
+    counters.drafts(Plan([], spans, [Request(at, [7], None, 1) for at in range(len(spans))]), steps)
     tally = counters.last().tally
     drafts = [step for step in steps if step is not None and step.drafted]
     assert tally.drafts == len(drafts)
@@ -94,6 +95,20 @@ def test_a_step_has_the_guessed_tokens_too(sizes: list[tuple[int, int]]) -> None
     tally = counters.last().tally
     assert tally.step_tokens.sum == sum(tokens + guessed for tokens, guessed in sizes)
     assert tally.step_sequences.sum == len(sizes)
+
+
+@given(st.lists(st.none() | st.tuples(st.integers(0, 99), st.integers(0, 9)), min_size=1, max_size=8))
+def test_the_longest_sequence_has_its_accepted_guesses(steps: list[tuple[int, int] | None]) -> None:
+    """Also if its answer has ended with them. A result that nobody wants any more (None) counts as its step does."""
+    counters = Counters()
+    spans = [Span(at, step[0] if step else 5, [7], draft=[8] * 9) for at, step in enumerate(steps)]
+    plan = Plan([], spans, [Request(at, [7], None, 1) for at in range(len(spans))], decodes=len(spans))
+    counters.step(plan, 0.1)
+    results = [
+        Sampled(1, drafted=9, draft_source="ngram", more=[Sampled(1)] * step[1]) if step else None for step in steps
+    ]
+    counters.drafts(plan, results)
+    assert counters.longest == max(sum(step) + 1 if step else 6 for step in steps)
 
 
 def test_stats_are_due_once_a_second_and_when_idle() -> None:

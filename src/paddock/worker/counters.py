@@ -25,7 +25,7 @@ class Counters:
         self._take_lock = threading.Lock()
         self._sent_at = 0.0
         self._changed = False
-        self._evicted = self._preempted = self._longest = 0
+        self._evicted = self._preempted = self.longest = 0
         self._cpu = 0.0
 
     def started(self, request: Request, waited: float) -> None:
@@ -40,7 +40,7 @@ class Counters:
 
     def step(self, plan: Plan, seconds: float) -> None:
         tokens = sum(len(span.tokens) + len(span.draft) for span in plan.spans)
-        self._longest = max(self._longest, *(span.start + len(span.tokens) for span in plan.spans))
+        self.longest = max(self.longest, *(span.start + len(span.tokens) for span in plan.spans))
         if len(plan.spans) > plan.decodes:
             self._tally.prompt_tokens += sum(
                 min(len(span.tokens), max(request.prompt_size - span.start, 0))
@@ -48,8 +48,11 @@ class Counters:
             )
         self._count_step(len(plan.spans), tokens, seconds)
 
-    def drafts(self, results: Sequence[Sampled | None]) -> None:
-        for result in results:
+    def drafts(self, plan: Plan, results: Sequence[Sampled | None]) -> None:
+        """The results of a step: None where no token was sampled, or nobody wants it any more."""
+        for span, result in zip(plan.spans, results, strict=True):
+            if result is not None and result.more:
+                self.longest = max(self.longest, span.start + len(span.tokens) + len(result.more))
             if result is not None and result.drafted and result.draft_source is not None:
                 self._tally.count_draft(result.draft_source, result.drafted, len(result.more))
 
@@ -108,7 +111,7 @@ class Counters:
                 disk_bytes=0 if disk is None else disk.bytes,
                 disk_files=0 if disk is None else disk.files,
                 disk_pays=int(disk is not None and disk.pays),
-                longest=self._longest,
+                longest=self.longest,
             ),
         )
 

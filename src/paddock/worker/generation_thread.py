@@ -294,7 +294,7 @@ class GenerationThread(EngineThread):
         steps = self._scheduler.commit(plan, results, now - computing, has_ended=step.has_ended)
         self._end_step(step)
         self.counters.step(plan, now - step.begun)
-        self.counters.drafts(step.kept(results))
+        self.counters.drafts(plan, step.kept(results))
         deltas: list[Delta] = []
         if step.has_prompts:
             progress = (request.answer.prompt_progress(request, now) for request in plan.requests)
