@@ -149,6 +149,13 @@ class RequestTimeout(PaddockError):
     code = "request_timeout"
 
 
+class ClientLeft(PaddockError):
+    """The client disconnected before it had the response. Nobody receives this, but the log and the metrics have it."""
+
+    status = 499
+    code = "client_left"
+
+
 class AuthenticationError(PaddockError):
     """The request has no key, or an unknown or expired one."""
 

@@ -53,6 +53,13 @@ def test_a_disconnect_without_a_stream_frees_the_slot(slow_server: Server, url: 
         wait_for(lambda: _running(slow_server) > 0, 20, "the request to run")
     # The whole answer would take 50 s.
     wait_for(lambda: _running(slow_server) == 0, 5, "free slots")
+    assert "status=499" in slow_server.wait_for_line("request ", f"path={url} ", "error=client_left")
+
+
+def test_a_disconnect_within_the_body_is_logged_as_one(slow_server: Server) -> None:
+    with Wire(slow_server.url) as leaving:
+        leaving.send(post("/tokenize", {"content": "x" * 1000})[:-500])
+    slow_server.wait_for_line("request ", "path=/tokenize ", "status=499", "error=client_left")
 
 
 def _running(server: Server) -> int:
@@ -99,8 +106,9 @@ def test_a_second_sigint_stops_at_once() -> None:
             server.process.send_signal(signal.SIGINT)
             wait_for(lambda: _health(server) == (503, "server_stopping"), 10, "the first signal to be handled")
             server.process.send_signal(signal.SIGINT)
-            server.process.wait(100)
+            assert server.process.wait(100) == 0
         assert not any(map(alive, workers))
+    assert not [line for line in server.output if "Traceback" in line or "CancelledError" in line]
 
 
 def test_shutdown_finishes_running_requests_and_refuses_new_ones() -> None:

@@ -157,6 +157,9 @@ class _Server(uvicorn.Server):
         # Still listening, so that /health reports it; new requests to models get a 503.
         await self._drain()
         await super().shutdown(sockets)
+        if self.force_exit and not self.lifespan.shutdown_event.is_set():
+            # uvicorn would cancel the lifespan, and log that as an error.
+            await self.lifespan.shutdown()
         # uvicorn raises the signal again at the end; a clean stop is a success.
         self._captured_signals.clear()
 

@@ -10,7 +10,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paddock.errors import PaddockError
+from paddock.errors import ClientLeft, PaddockError
 from paddock.gateway.http.request_context import FAILURE, REQUEST_ID, Failure, request_id_from
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.http.responses import ErrorFormats, error_event, error_response
@@ -107,7 +107,7 @@ class AccessLog:
         if job := scope.get(JOB):
             headers[JOB_HEADER] = job
         if METER in scope:
-            if scope[STATUS] >= 400:
+            if scope[STATUS] >= 400 and scope[STATUS] != ClientLeft.status:
                 scope[METER].failed()
             headers.update(scope[METER].headers())
 

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from paddock.config import nearest
 from paddock.errors import (
+    ClientLeft,
     InvalidJSON,
     InvalidRequest,
     PaddockError,
@@ -164,7 +165,7 @@ async def _read(request: Request, limit: int) -> bytes:
                 pace.received(len(chunk), now())
                 deadline.reschedule(pace.deadline)
     except ClientDisconnect:
-        raise InvalidRequest("the client disconnected while it sent the body") from None
+        raise ClientLeft("the client disconnected while it sent the body") from None
     except TimeoutError:
         raise RequestTimeout(
             f"the body arrives too slowly: {held.size} bytes in {now() - begun:.1f} s; at least "

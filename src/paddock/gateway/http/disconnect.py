@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.types import Receive
 
-from paddock.errors import InvalidRequest
+from paddock.errors import ClientLeft
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work, which is cancelled when the client disconnects. The body must have been read."""
     done = await run_until_disconnect(request.receive, work)
     if done.cancelled():
-        raise InvalidRequest("the client disconnected before the answer was ready")
+        raise ClientLeft("the client disconnected before the answer was ready")
     return done.result()
 
 

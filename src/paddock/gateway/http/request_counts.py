@@ -8,12 +8,12 @@ from typing import Protocol
 
 from starlette.types import Scope
 
+from paddock.errors import ClientLeft
 from paddock.gateway.http.body_budget import BodyBudget
 from paddock.gateway.http.scope import IS_STREAM, JOB, MODEL, STATUS, route_of
 from paddock.tally import WAITS, Histogram
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_CLIENT_LEFT = 499
 
 
 class Buffers(Protocol):
@@ -53,7 +53,7 @@ class HTTPCounts:
         self.streams -= IS_STREAM in scope and STATUS in scope
         route = route_of(scope)
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        self.requests[method, route, scope.get(STATUS, _CLIENT_LEFT)] += 1
+        self.requests[method, route, scope.get(STATUS, ClientLeft.status)] += 1
         self.seconds.setdefault(route, Histogram.of(WAITS)).observe(seconds)
         if model := scope.get(MODEL):
             self.for_models[route, model] += 1
