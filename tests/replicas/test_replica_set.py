@@ -19,6 +19,7 @@ from paddock.errors import (
     ReplicaFailed,
     ReplicaLost,
     ServerStopping,
+    Unavailable,
     UnsupportedParameter,
     WorkerCrashed,
 )
@@ -35,6 +36,7 @@ _INFO = ModelInfo("", 512, 512, 1, 1, 1, n_slots=2, fingerprint="fp_same")
 class FakeReplica:
     name: str
     usable: bool = True
+    is_doubtful: bool = False
     is_loaded: bool = True
     running: int = 0
     epoch: int = 0
@@ -145,6 +147,41 @@ def test_unusable_and_drained_replicas_are_skipped(states: list[tuple[bool, bool
             acquired(pool.dispatch(request()))
         assert all(f"{number} (" in error.value.message for number in range(len(states)))
     assert all(replica.drained == drained for replica, (_, drained) in zip(replicas, states, strict=True))
+
+
+def test_a_replica_that_missed_health_checks_is_tried_if_no_other_is_usable() -> None:
+    slow, good = FakeReplica("slow", usable=False, is_doubtful=True), FakeReplica("good", running=2)
+    pool = ReplicaSet("m", [slow, good], deterministic=False)
+    assert acquired(pool.dispatch(request())) == "good"
+    good.usable = False
+    assert acquired(pool.dispatch(request())) == "slow"
+    asyncio.run(pool.drain("slow"))
+    with pytest.raises(NoReplica):
+        acquired(pool.dispatch(request()))
+
+
+def test_a_replica_that_refuses_is_followed_by_one_that_missed_health_checks() -> None:
+    bad = FakeReplica("bad", failure=ReplicaFailed("no"))
+    slow = FakeReplica("slow", usable=False, is_doubtful=True)
+    pool = ReplicaSet("m", [bad, slow], deterministic=False)
+    dispatch = pool.dispatch(request())
+    bad.usable = True
+    assert pool.choose(request(), (), set()) is bad
+    bad.usable = False  # its connection was refused
+    dispatch.replica = "bad"
+    assert dispatch.should_retry(ReplicaFailed("no"))
+    assert acquired(dispatch) == "slow"
+
+
+def test_replicas_that_are_down_are_tried_once_each() -> None:
+    replicas = [
+        FakeReplica(name, usable=False, is_doubtful=True, failure=Unavailable(f"{name} is down")) for name in "abc"
+    ]
+    pool = ReplicaSet("m", replicas, deterministic=False)
+    with pytest.raises(Unavailable):
+        acquired(pool.dispatch(request()))
+    assert sum(pool.chosen.values()) == 3
+    assert sum(pool.retried.values()) == 2
 
 
 def test_a_failing_replica_is_skipped() -> None:

@@ -107,6 +107,11 @@ class RemoteReplica:
         return is_up and not self.condition.failures.pause(time.monotonic())
 
     @property
+    def is_doubtful(self) -> bool:
+        """Not after failed requests: they say more than health checks."""
+        return self.condition.health == "down" and not self.condition.failures.pause(time.monotonic())
+
+    @property
     def is_loaded(self) -> bool:
         return self.condition.health == "ready"
 
@@ -121,8 +126,8 @@ class RemoteReplica:
         )
 
     async def acquire(self, *, exact: bool) -> RemoteReplica:
-        if self.info is None:
-            await self.check()
+        if self.info is None or self.condition.health == "down":
+            await self._check_again()
         if exact and self.is_paddock and self.info is not None and not self.info.fingerprint:
             # The fingerprint is known once the model is loaded, so send a minimal request.
             minimal = {"model": self._model, "prompt": "a", "n_predict": 1}
@@ -198,30 +203,44 @@ class RemoteReplica:
     async def check(self) -> None:
         """Check its health; from time to time also read its properties and metrics."""
         async with self._check_lock:
-            before, epoch = self.condition.health, self.condition.epoch
-            self.condition.checked(await self.upstream.health())
-            health = self.condition.health
-            if health != before and self._check_count:
-                write = _log.warning if health == "down" else _log.info
-                write("replica", replica=self.name, url=self.upstream.url, health=health)
-            if health == "down":
-                self.info = None  # it may restart with another model
-            if self.condition.missed >= _MOST_MISSED:
-                self.fail_all(self.upstream.lost("stopped answering health checks"))
-            due, self._check_count = self._check_count, self._check_count + 1
-            if health != "ready":
-                return
-            known = self.info is not None and bool(self.info.fingerprint) and epoch == self.condition.epoch
-            try:
-                if not known or before != "ready" or due % _PROPS_EVERY == 0:
-                    await self._read_props()
-                if due % _SCRAPE_EVERY == 0:
-                    await self._scrape()
-                self._problem = ""
-            except PaddockError as error:
-                if error.message != self._problem:
-                    _log.warning("cannot read the properties of a replica", replica=self.name, error=error.message)
-                self._problem = error.message
+            await self._check(counts_missed=True)
+
+    async def _check_again(self) -> None:
+        """Check its health for a request. Requests that wait for a check share it, and what it misses says nothing
+        about how long the server has been silent.
+        """
+        checks = self._check_count
+        async with self._check_lock:
+            if checks == self._check_count:
+                await self._check(counts_missed=not checks)
+
+    async def _check(self, *, counts_missed: bool) -> None:
+        before, epoch = self.condition.health, self.condition.epoch
+        status = await self.upstream.health()
+        if status or counts_missed:
+            self.condition.checked(status)
+        health = self.condition.health
+        if health != before and self._check_count:
+            write = _log.warning if health == "down" else _log.info
+            write("replica", replica=self.name, url=self.upstream.url, health=health)
+        if health == "down":
+            self.info = None  # it may restart with another model
+        if self.condition.missed >= _MOST_MISSED:
+            self.fail_all(self.upstream.lost("stopped answering health checks"))
+        due, self._check_count = self._check_count, self._check_count + 1
+        if health != "ready":
+            return
+        known = self.info is not None and bool(self.info.fingerprint) and epoch == self.condition.epoch
+        try:
+            if not known or before != "ready" or due % _PROPS_EVERY == 0:
+                await self._read_props()
+            if due % _SCRAPE_EVERY == 0:
+                await self._scrape()
+            self._problem = ""
+        except PaddockError as error:
+            if error.message != self._problem:
+                _log.warning("cannot read the properties of a replica", replica=self.name, error=error.message)
+            self._problem = error.message
 
     async def _read_props(self) -> None:
         props = await self.upstream.get("/props", Props)

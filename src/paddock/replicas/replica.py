@@ -165,6 +165,10 @@ class Replica(Protocol):
         """Whether it may get requests, even if it must be loaded first."""
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether it may serve although it is not usable: `acquire` checks its health again."""
+
+    @property
     def is_loaded(self) -> bool:
         """Whether it can serve without a load."""
 

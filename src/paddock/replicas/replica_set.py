@@ -118,8 +118,10 @@ class ReplicaSet:
     ) -> Replica:
         """Raises `NoReplica`, or why no usable replica supports the request.
 
-        A replica that failed is tried again if no other is left. If all loaded replicas are busy, one more starts to
-        load, but the request does not wait for it. `only` is the one replica that may be used.
+        A replica that failed is tried again if no other is left. If none is usable, one that did not answer its health
+        checks is tried: it checks its health once more, and may have been slow for a moment only. If all loaded
+        replicas are busy, one more starts to load, but the request does not wait for it. `only` is the one replica that
+        may be used.
         """
         if self._ended is not None:
             raise self._ended
@@ -128,6 +130,8 @@ class ReplicaSet:
             self.chosen[only, _RETRY] += 1
             return self.replicas[only]
         usable = list(self._usable(exact=self.exact(request)))
+        if not usable:
+            usable = list(self._doubtful(exact=self.exact(request), tried=tried))
         if not usable:
             raise NoReplica(f"no replica of {self.name} is usable: {self._unusable_reasons()}", retry_after=1)
         refusals = {replica.name: replica.unsupported(request) if request is not None else None for replica in usable}
@@ -156,9 +160,16 @@ class ReplicaSet:
         return replica.name in self._excluded
 
     def _usable(self, *, exact: bool) -> Iterator[Replica]:
+        return (replica for replica in self._allowed(exact=exact) if replica.usable)
+
+    def _doubtful(self, *, exact: bool, tried: set[str]) -> Iterator[Replica]:
+        """Those that were not usable when they were last checked, and were not tried for this request yet."""
+        return (replica for replica in self._allowed(exact=exact) if replica.is_doubtful and replica.name not in tried)
+
+    def _allowed(self, *, exact: bool) -> Iterator[Replica]:
         self._compare_fingerprints()
         for name, replica in self.replicas.items():
-            if name not in self._drained and replica.usable and not (exact and name in self._excluded):
+            if name not in self._drained and not (exact and name in self._excluded):
                 yield replica
 
     def _compare_fingerprints(self) -> None:

@@ -44,6 +44,11 @@ class LocalReplica:
         return self._lifecycle.status(self._worker_name).retry_after == 0
 
     @property
+    def is_doubtful(self) -> bool:
+        """What is known about a worker is true."""
+        return False
+
+    @property
     def is_loaded(self) -> bool:
         return self._lifecycle.status(self._worker_name).state == "loaded"
 
