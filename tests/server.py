@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +37,9 @@ class Server:
         # A short grace period for tests that stop a busy server. One thread per model: the other tests use the other
         # core, and threads that wait for each other on shared cores are many times slower (docs/lab.md).
         usual = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "10", "PADDOCK_MODEL_MANAGER__N_THREADS": "1", **os.environ}
+        # Two servers cannot use one data folder, and the developer's own batches must not run in tests.
+        self._data = Path(tempfile.gettempdir()) / f"paddock-data-{secrets.token_hex(8)}"
+        usual["XDG_DATA_HOME"] = str(self._data)
         self._env = {**usual, **({"PADDOCK_MODEL_MANAGER__LAZY": "true"} if lazy else {}), **(env or {})}
         self._cwd = cwd
         self.output: list[str] = []
@@ -61,6 +67,7 @@ class Server:
             raise
         finally:
             self._reading.join(100)
+            shutil.rmtree(self._data, ignore_errors=True)
 
     def chat(self, text: str, **options: Any) -> dict[str, Any]:
         response = self.client.post("/v1/chat/completions", json=chat_body(text, **options))

@@ -250,6 +250,13 @@ class HeadersTooLarge(PaddockError):
     code = "headers_too_large"
 
 
+class QuotaExceeded(PaddockError):
+    """A key has as many files, bytes or waiting requests of batches as it may have."""
+
+    status = 403
+    code = "quota_exceeded"
+
+
 class NotSupported(PaddockError):
     """This server or this model does not support the operation."""
 
@@ -271,6 +278,19 @@ class TooManyConnections(Unavailable):
     """The server has as many connections as it allows."""
 
     code = "too_many_connections"
+
+
+class BatchesUnavailable(Unavailable):
+    """Files and batches cannot be used: another server uses the data folder, or it cannot be opened."""
+
+    code = "batches_unavailable"
+
+
+class StorageFull(PaddockError):
+    """The disk of the data folder is full, or cannot be written."""
+
+    status = 507
+    code = "storage_full"
 
 
 class BuffersFull(Unavailable):

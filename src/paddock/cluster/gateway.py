@@ -46,7 +46,9 @@ class ClusterGateway:
         self._gateways = serve.get_deployment_handle(GATEWAY, app_name=name)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        app = create_app(self._settings, self._fleet, _no_reload, gateways=self._settings.cluster.gateways)
+        app = create_app(
+            self._settings, self._fleet, _no_reload, gateways=self._settings.cluster.gateways, has_batches=False
+        )
         self._page: MetricsPage = app.state.metrics_page
         self._page.gather = self._gather
         app.add_middleware(

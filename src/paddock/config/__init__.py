@@ -1,5 +1,6 @@
 """Settings: defaults < file < environment (`.env`, then the real one) < flags. An unknown key is an error."""
 
+from paddock.config.batches import BatchSettings
 from paddock.config.cluster import ClusterSettings, PlacementSettings
 from paddock.config.fields import (
     ANY_LOCAL_ORIGIN,

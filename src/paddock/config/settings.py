@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
+from paddock.config.batches import BatchSettings
 from paddock.config.cluster import ClusterSettings
 from paddock.config.fields import Section
 from paddock.config.models import ModelManagerSettings
@@ -19,6 +20,8 @@ class Settings(Section):
     """The HTTP server: address, keys, limits and log."""
     model_manager: ModelManagerSettings = ModelManagerSettings()
     """Which models there are, how they are loaded, and how they share the machine."""
+    batches: BatchSettings = BatchSettings()
+    """Files and batches: when they run, and how much of them a key may have."""
     cluster: ClusterSettings = ClusterSettings()
     """How `paddock cluster` deploys the server on Ray."""
 

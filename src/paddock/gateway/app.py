@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from paddock import __version__
+from paddock.batches import Batches, Options, Quotas, default_folder
 from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError
 from paddock.fleet import FileDigests, Fleet
@@ -36,6 +37,7 @@ from paddock.gateway.http.parse_turns import ParseTurns
 from paddock.gateway.http.path_prefix import PathPrefix
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.http.responses import ErrorFormats, on_http_exception, on_invalid_parameter, on_paddock_error
+from paddock.gateway.ops.batch_lines import BatchEndpoint, BatchLines
 from paddock.gateway.ops.health import health_routes
 from paddock.gateway.ops.live_view import live_routes
 from paddock.gateway.ops.metrics.page import MetricsPage, metrics_routes
@@ -44,6 +46,7 @@ from paddock.gateway.ops.static_folder import static_routes
 from paddock.gateway.ops.telemetry import open_tracing
 from paddock.gateway.ops.web_page import page_routes, reference_routes, service_worker_routes
 from paddock.receipts import SigningKey
+from paddock.types.windows import Window
 
 
 def create_app(
@@ -52,6 +55,7 @@ def create_app(
     reread: Callable[[], Settings],
     *,
     gateways: int = 1,
+    has_batches: bool = True,
     dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
     """The application of a gateway. A reload calls `reread` for the new settings. With several `gateways` each enforces
@@ -67,7 +71,11 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        if batches is not None:
+            await batches.resume()
         yield
+        if batches is not None:
+            await batches.close()
         await streams.close()
         await fleet.close()
         for part in (tracing, audit):
@@ -125,12 +133,13 @@ def create_app(
     )
     if settings.api_prefix:
         app.add_middleware(PathPrefix, prefix=settings.api_prefix)
-    services = Services(fleet, reloader, settings)
+    batches = app.state.batches = _batches(app, configuration, fleet, gate, dialects) if has_batches else None
+    services = Services(fleet, reloader, settings, batches)
     for dialect in dialects:
         for router in dialect.all_routers(services):
             app.include_router(router)
     app.include_router(health_routes(fleet))
-    page = app.state.metrics_page = MetricsPage(fleet, counts)
+    page = app.state.metrics_page = MetricsPage(fleet, counts, batches=batches)
     app.include_router(metrics_routes(page, enabled=settings.metrics))
     app.include_router(usage_routes(usage))
     if settings.webui:
@@ -147,6 +156,43 @@ def create_app(
         app.include_router(static_routes(folder))
     gate.guard(needs_of_endpoints(app.routes, needs))
     return app
+
+
+def _batches(app: FastAPI, configuration: Settings, fleet: Fleet, gate: Gate, dialects: Sequence[Dialect]) -> Batches:
+    """Raises `StartupError` if another server uses the folder of the settings."""
+    settings, rules = configuration.batches, configuration.server
+    endpoints = {
+        path: BatchEndpoint(declared, dialect.field_names)
+        for dialect in dialects
+        for declared in dialect.declared
+        for path in declared.paths
+    }
+    lines = BatchLines(
+        app,
+        fleet,
+        gate,
+        app.state.body_rules,
+        endpoints,
+        idle_seconds=settings.idle_seconds,
+        prefix=rules.api_prefix,
+    )
+    batches = Batches(
+        rules.data_dir or default_folder(),
+        lines,
+        Options(
+            may_load=settings.may_load,
+            windows=tuple(map(Window.parse, settings.windows)),
+            in_flight=settings.in_flight,
+            attempts=settings.attempts,
+            allow_change=settings.allow_model_change,
+            longest_body=rules.max_body_bytes,
+            most_waiting=settings.max_waiting_per_key,
+        ),
+        Quotas(settings.max_files_per_key, settings.max_bytes_per_key, settings.max_file_bytes),
+    )
+    if rules.data_dir is not None:
+        batches.lock_now()
+    return batches
 
 
 def _headers(settings: ServerSettings) -> dict[str, str]:

@@ -154,6 +154,8 @@ class _Server(uvicorn.Server):
         self._notifier.stopping()
         for task in self._watching:
             task.cancel()
+        if (batches := self._app.state.batches) is not None:
+            await batches.stop()  # the next server runs what is left, so nothing waits for it
         # Still listening, so that /health reports it; new requests to models get a 503.
         await self._drain()
         await super().shutdown(sockets)

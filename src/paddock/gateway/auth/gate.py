@@ -20,6 +20,7 @@ from paddock.gateway.auth.usage import UsageBook
 from paddock.gateway.http.connection_slots import REQUEST_ENTRY, RequestEntry, Use
 from paddock.gateway.http.scope import (
     AUDITED,
+    BATCH_CALLER,
     CALLER,
     FOREIGN,
     HEALTH_PATHS,
@@ -94,7 +95,17 @@ class Gate:
             meter = request.scope[METER] = Meter(self._limits_of(caller.name), self._usage.of(caller.name))
             meter.admit()
 
+    def caller_named(self, name: str) -> Caller | None:
+        """The caller that a key of this name has now, for work that it left to the server. None if there is none."""
+        if not self._keys:
+            return ANONYMOUS_ADMIN if not name else None
+        now = self._clock()
+        return next((key.caller for key in self._keys if key.caller.name == name and not key.is_expired(now)), None)
+
     def _identify(self, request: Request) -> Caller:
+        if (caller := request.scope.get(BATCH_CALLER)) is not None:
+            assert isinstance(caller, Caller), "only the batch runner sets it"
+            return caller
         if not self._keys:
             return ANONYMOUS_ADMIN
         address = request.client.host if request.client is not None else ""

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from paddock.batches import Batches
 from paddock.config import ServerSettings
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet
@@ -31,6 +32,8 @@ class Services:
     fleet: Fleet
     reloader: Reloader
     settings: ServerSettings
+    batches: Batches | None = None
+    """None where there are none, as on a cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +67,15 @@ class Dialect:
         return ErrorFormat(self.error_body, self.framing)
 
     @property
-    def _declared(self) -> list[Endpoint[Any] | Route[Any]]:
+    def declared(self) -> list[Endpoint[Any] | Route[Any]]:
         return [*self.routes, *self.endpoints]
 
     def all_permissions(self) -> list[Permissions]:
-        return [self.permissions, {"key": [f"POST {path}" for each in self._declared for path in each.paths]}]
+        return [self.permissions, {"key": [f"POST {path}" for each in self.declared for path in each.paths]}]
 
     def all_routers(self, services: Services) -> list[APIRouter]:
         router = APIRouter(tags=[self.tag])
-        for declared in self._declared:
+        for declared in self.declared:
             handler = self._handler(declared, services)
             for path in declared.paths:
                 router.add_api_route(

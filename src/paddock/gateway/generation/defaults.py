@@ -68,7 +68,12 @@ def check_defaults(manager: ModelManagerSettings) -> None:
 
 async def with_defaults(body: _Body, model: Model, *, is_loaded: bool) -> _Body:
     """The body with the model's defaults for the fields that it leaves out. A load has read the header already."""
-    defaults = defaults_of(model) if is_loaded else await asyncio.to_thread(defaults_of, model)
+    return body_with_defaults(body, model) if is_loaded else await asyncio.to_thread(body_with_defaults, body, model)
+
+
+def body_with_defaults(body: _Body, model: Model) -> _Body:
+    """The same. Reads the header of the model's file, which is slow if it has not been read before."""
+    defaults = defaults_of(model)
     return body.model_copy(update=_missing(body, defaults)) if defaults.model_fields_set else body
 
 

@@ -15,6 +15,7 @@ from paddock.gateway.http.request_context import FAILURE, REQUEST_ID, Failure, r
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.http.responses import ErrorFormats, error_event, error_response
 from paddock.gateway.http.scope import (
+    BATCH,
     BODY,
     ERROR_FORMAT,
     HEALTH_PATHS,
@@ -29,7 +30,7 @@ from paddock.gateway.http.scope import (
     STATUS,
 )
 
-_LOGGED: Final = {"key": KEY_NAME, "model": MODEL, "job_id": JOB}
+_LOGGED: Final = {"key": KEY_NAME, "model": MODEL, "job_id": JOB, "batch": BATCH}
 """Fields of the log line, and where the scope has them."""
 JOB_HEADER: Final = "x-job-id"
 _log = structlog.get_logger(__name__)

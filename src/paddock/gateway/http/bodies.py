@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Set
+from collections.abc import AsyncIterator, Set
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -56,19 +56,44 @@ async def read_body(
         data = b"{}"
     rules: BodyRules = request.app.state.body_rules
     async with rules.turns.turn(owner_of(request), len(data)):
-        try:
-            body, ignored = _parse(data, schema, rules.generation_fields, exact=exact)
-        except InvalidRequest as error:
-            if exact or not rules.lenient:
-                raise
-            body, ignored = _parse_leniently(data, schema, rules.generation_fields, error)
-            if getattr(body, "receipt", None):
-                raise  # the receipt must have a request that every server understands
+        body, ignored = parse_body(data, schema, rules, exact=exact)
     if getattr(body, "receipt", None):
         request.scope[GIVEN] = data
     if ignored:
         request.scope[IGNORED] = _header(ignored)
     return body
+
+
+async def read_stream(request: Request) -> AsyncIterator[bytes]:
+    """The body in pieces, for a route that does not keep it in memory. The least rate applies as to other bodies."""
+    rules: BodyRules = request.app.state.body_rules
+    now = asyncio.get_running_loop().time
+    pieces = aiter(request.stream())
+    while True:
+        pace = Pace(rules.timeout, rules.rate, now())
+        try:
+            async with asyncio.timeout_at(pace.deadline):
+                piece = await anext(pieces, None)
+        except ClientDisconnect:
+            raise InvalidRequest("the client disconnected while it sent the body") from None
+        except TimeoutError:
+            raise RequestTimeout(f"the body arrives too slowly: nothing was received for {rules.timeout:g} s") from None
+        if piece is None:
+            return
+        yield piece
+
+
+def parse_body(data: bytes, schema: type[Body], rules: BodyRules, *, exact: bool = False) -> tuple[Body, list[str]]:
+    """The body, and the fields that were ignored or changed. Raises `PaddockError` with the field."""
+    try:
+        return _parse(data, schema, rules.generation_fields, exact=exact)
+    except InvalidRequest as error:
+        if exact or not rules.lenient:
+            raise
+        body, ignored = _parse_leniently(data, schema, rules.generation_fields, error)
+        if getattr(body, "receipt", None):
+            raise  # the receipt must have a request that every server understands
+        return body, ignored
 
 
 def _parse(data: bytes, schema: type[Body], generation_fields: Set[str], *, exact: bool) -> tuple[Body, list[str]]:

@@ -1,4 +1,4 @@
-"""OpenAI's API: chat completions, completions, embeddings and models."""
+"""OpenAI's API: chat completions, completions, embeddings, models, files and batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Final
 
 from paddock.gateway.dialects.dialect import Dialect
 from paddock.gateway.dialects.openai import chat, completions
+from paddock.gateway.dialects.openai.batches import batch_routes
 from paddock.gateway.dialects.openai.embeddings import EMBEDDINGS_ROUTE
+from paddock.gateway.dialects.openai.files import file_routes
 from paddock.gateway.dialects.openai.models import model_routes
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest, CompletionRequest
 from paddock.gateway.dialects.openai.schema import ChatCompletion, ChatCompletionChunk, Completion
@@ -54,9 +56,14 @@ OPENAI: Final = Dialect(
     tag="openai",
     endpoints=[_CHAT, _COMPLETIONS],
     routes=[EMBEDDINGS_ROUTE, _COUNT_ROUTE],
-    routers=lambda services: [model_routes(services)],
+    routers=lambda services: [model_routes(services), file_routes(services), batch_routes(services)],
     permissions={
-        "key": ["GET /models", "GET /v1/models", "GET /v1/models/{id}"],
+        "key": [
+            *("GET /models", "GET /v1/models", "GET /v1/models/{id}"),
+            *("POST /v1/files", "GET /v1/files", "GET /v1/files/{file_id}", "GET /v1/files/{file_id}/content"),
+            *("DELETE /v1/files/{file_id}", "POST /v1/batches", "GET /v1/batches", "GET /v1/batches/{batch_id}"),
+            "POST /v1/batches/{batch_id}/cancel",
+        ],
         "admin": ["POST /models", "POST /v1/models"],
     },
 )

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from paddock import __version__
+from paddock.batches import Batches, Runner
 from paddock.fleet import Fleet, ModelRecord, ModelStatus, ReplicaStatus, llamacpp_levels, llamacpp_totals
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.families import FAMILIES, Family, Kind
@@ -64,6 +65,7 @@ def collect(
     processes: Processes,
     gpus: Sequence[Gpu] = (),
     digests: Mapping[LibraryInfo, str] | None = None,
+    batches: Batches | None = None,
 ) -> Points:
     """`digests` has the SHA-256 of each of the `libraries`."""
     points = Points()
@@ -100,6 +102,8 @@ def collect(
         points.put("paddock_memory_limit_bytes", limit, device)
     add_gpus(points, gpus)
     _add_http(points, http)
+    if batches is not None and batches.runner is not None:
+        _add_batches(points, batches.runner)
     points.put("paddock_build_info", 1, __version__, platform.python_version(), *engine)
     for library, digest in (digests or {}).items():
         identity = (library.version, library.commit, library.build_id, digest)
@@ -237,6 +241,21 @@ def _add_http(points: Points, http: HTTPCounts) -> None:
         points.put("paddock_stream_buffers", buffers.count)
         points.put("paddock_stream_buffer_bytes", buffers.held)
         points.put("paddock_stream_resumes_total", buffers.resumed)
+
+
+def _add_batches(points: Points, runner: Runner) -> None:
+    for status, count in runner.statuses().items():
+        points.put("paddock_batches", count, status)
+    for model, (waiting, running) in runner.levels().items():
+        points.put("paddock_batch_lines", waiting, model, "waiting")
+        points.put("paddock_batch_lines", running, model, "running")
+    counts = runner.counts
+    for model in counts.tokens:
+        points.put("paddock_batch_lines_total", counts.done.get(model, 0), model, "done")
+        points.put("paddock_batch_lines_total", counts.failed.get(model, 0), model, "failed")
+        usage = counts.tokens[model]
+        for kind, tokens in (("prompt", usage.input), ("cached", usage.cached), ("generated", usage.output)):
+            points.put("paddock_batch_tokens_total", tokens, model, kind)
 
 
 def _with(known: tuple[str, ...], found: Mapping[str, int]) -> list[str]:

@@ -143,6 +143,23 @@ SECTIONS: Final = (
         ),
     ),
     Section(
+        "Batches",
+        "Lines of batches are also counted as requests of their key, above: what is left there is interactive. `state` "
+        "is `waiting` or `running`, `outcome` is `done` or `failed` (in the error file). Counted since the start of "
+        "the server.",
+        (
+            _gauge("paddock_batches", "Batches that have not ended.", "status"),
+            _gauge("paddock_batch_lines", "Unanswered lines of running batches.", "model_id", "state"),
+            _counter("paddock_batch_lines_total", "Lines with a result.", "model_id", "outcome"),
+            _counter(
+                "paddock_batch_tokens_total",
+                "Tokens of answered lines. `kind` is `prompt` (cached or not), `cached` or `generated`.",
+                "model_id",
+                "kind",
+            ),
+        ),
+    ),
+    Section(
         "Steps",
         "Counted by the workers and sent once a second. `pool` and `replica` are `default` and `0` if one worker "
         "serves a model, otherwise the names of the model and the replica.",

@@ -13,6 +13,7 @@ import msgspec
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from paddock.batches import Batches
 from paddock.errors import NotSupported
 from paddock.fleet import Fleet
 from paddock.gateway.http.openapi import describe
@@ -44,10 +45,13 @@ _decoder = msgspec.msgpack.Decoder(list[_Sample])
 
 
 class MetricsPage:
-    def __init__(self, fleet: Fleet, http: HTTPCounts, gpus: Gpus | None = None) -> None:
+    def __init__(
+        self, fleet: Fleet, http: HTTPCounts, gpus: Gpus | None = None, batches: Batches | None = None
+    ) -> None:
         self._fleet = fleet
         self._http = http
         self._gpus = gpus or Gpus()
+        self._batches = batches
         self.started_at = int(time.time())
         """The start of the server, in seconds since 1970."""
         self.gather: Callable[[], Awaitable[Mapping[str, bytes]]] | None = None
@@ -70,7 +74,7 @@ class MetricsPage:
             read_processes, [status.pid for status in self._fleet.worker_statuses() if status.pid]
         )
         digests = await asyncio.to_thread(_digests, libraries(self._fleet))
-        return collect(self._fleet, self._http, processes, await self._gpus.sample(), digests)
+        return collect(self._fleet, self._http, processes, await self._gpus.sample(), digests, self._batches)
 
 
 def _digests(found: Iterable[LibraryInfo]) -> dict[LibraryInfo, str]:

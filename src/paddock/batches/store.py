@@ -1,0 +1,471 @@
+"""The state of all files and batches, in SQLite. Every operation is complete or has no effect, whenever a crash comes.
+
+A result is written to its file first and then committed, together with the size of the file. What a crash leaves behind
+that size is cut off, and its lines are run again: no line is answered twice, and none is lost.
+
+Used by one thread at a time. Raises `sqlite3.Error` or `OSError` if the disk is full.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import contextmanager
+from typing import Final, Literal
+
+import msgspec
+
+from paddock.batches import results
+from paddock.batches.folder import DataFolder
+from paddock.batches.records import (
+    Batch,
+    Dialect,
+    Ending,
+    Line,
+    Mistake,
+    NewLine,
+    Result,
+    ResultPart,
+    Status,
+    StoredFile,
+    new_id,
+)
+from paddock.errors import BatchesUnavailable, InvalidRequest, NotFound
+
+_VERSION: Final = 1
+_WAITING, _SUCCEEDED, _FAILED = 0, 1, 2
+_SCHEMA: Final = """
+CREATE TABLE files (
+    seq INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, purpose TEXT NOT NULL,
+    size INTEGER NOT NULL, expires_at INTEGER, hidden INTEGER NOT NULL, record BLOB NOT NULL
+);
+CREATE INDEX files_of_owner ON files (owner, seq);
+CREATE TABLE batches (
+    seq INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, dialect TEXT NOT NULL,
+    ended INTEGER NOT NULL, record BLOB NOT NULL
+);
+CREATE INDEX batches_of_owner ON batches (owner, dialect, seq);
+CREATE INDEX running_batches ON batches (seq) WHERE ended = 0;
+CREATE TABLE lines (
+    batch TEXT NOT NULL, number INTEGER NOT NULL, custom_id TEXT NOT NULL, start INTEGER NOT NULL,
+    size INTEGER NOT NULL, rank INTEGER NOT NULL, state INTEGER NOT NULL DEFAULT 0,
+    attempts INTEGER NOT NULL DEFAULT 0, end INTEGER, PRIMARY KEY (batch, number)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX lines_by_custom_id ON lines (batch, custom_id);
+CREATE INDEX waiting_lines ON lines (batch, rank) WHERE state = 0;
+"""
+_REMOVED_AT_ONCE = 2000
+_batch = msgspec.json.Decoder(Batch)
+_file = msgspec.json.Decoder(StoredFile)
+
+
+class Store:
+    def __init__(self, folder: DataFolder) -> None:
+        """The folder must be locked. Raises `BatchesUnavailable` if the database cannot be used."""
+        self.folder = folder
+        self._db = sqlite3.connect(folder.database, isolation_level=None, check_same_thread=False)
+        try:
+            self._db.execute("PRAGMA journal_mode = WAL")
+            # Files are synced before a commit, and a commit that a power failure undoes leaves a file that is too
+            # long, which is repaired.
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                with self._transaction():
+                    for statement in filter(str.strip, _SCHEMA.split(";")):
+                        self._db.execute(statement)
+                    self._db.execute(f"PRAGMA user_version = {_VERSION}")
+            elif version != _VERSION:
+                raise BatchesUnavailable(
+                    f"{folder.database} was written by another version of Paddock (its format is {version}, this "
+                    f"version reads {_VERSION}): use another --data-dir"
+                )
+            self._recover()
+        except BaseException as error:
+            self._db.close()
+            if isinstance(error, sqlite3.Error | OSError):
+                raise BatchesUnavailable(f"cannot use {folder.database}: {error}") from None
+            raise
+
+    def close(self) -> None:
+        self._db.close()
+
+    # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_file(self, file: StoredFile) -> None:
+        """Take over a complete upload."""
+        self.folder.upload(file.id).replace(self.folder.file(file.id))
+        with self._transaction():
+            self._insert_file(file)
+
+    def file(self, owner: str, id: str) -> StoredFile:
+        """Raises `NotFound`."""
+        row = self._db.execute("SELECT record FROM files WHERE id = ? AND owner = ? AND hidden = 0", (id, owner))
+        if (found := row.fetchone()) is None:
+            raise NotFound(f"there is no file {id!r}", param="file_id")
+        return _file.decode(found[0])
+
+    def files(
+        self, owner: str, *, after: str | None, limit: int, purpose: str | None = None, ascending: bool = False
+    ) -> tuple[list[StoredFile], bool]:
+        """A page of the owner's files, the newest first, and whether there are more."""
+        where = "owner = :owner AND hidden = 0 AND (:purpose IS NULL OR purpose = :purpose)"
+        rows, more = self._page("files", where, {"owner": owner, "purpose": purpose}, after, limit, ascending=ascending)
+        return [_file.decode(row) for row in rows], more
+
+    def delete_file(self, owner: str, id: str) -> None:
+        """Raises `NotFound`, or `InvalidRequest` if a running batch uses the file."""
+        self.file(owner, id)
+        for batch in self.unfinished():
+            if id == batch.input_file:
+                raise InvalidRequest(
+                    f"{id} is the input of the batch {batch.id}, which is {batch.status}: cancel it first",
+                    param="file_id",
+                )
+        self._remove_file(id)
+
+    def used_by(self, owner: str) -> tuple[int, int]:
+        """The number of the owner's files, and their bytes."""
+        row = self._db.execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM files WHERE owner = ?", (owner,))
+        count, size = row.fetchone()
+        return count, size
+
+    def remove_expired_files(self, now: int) -> None:
+        used = {batch.input_file for batch in self.unfinished()}
+        rows = self._db.execute("SELECT id FROM files WHERE expires_at <= ?", (now,)).fetchall()
+        for (id,) in rows:
+            if id not in used:
+                self._remove_file(id)
+
+    def _remove_file(self, id: str) -> None:
+        with self._transaction():
+            self._db.execute("DELETE FROM files WHERE id = ?", (id,))
+        self.folder.file(id).unlink(missing_ok=True)
+
+    def _insert_file(self, file: StoredFile) -> None:
+        self._db.execute(
+            "INSERT INTO files (id, owner, purpose, size, expires_at, hidden, record) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (file.id, file.owner, file.purpose, file.size, file.expires_at, file.hidden, msgspec.json.encode(file)),
+        )
+
+    # ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def add_batch(self, batch: Batch) -> None:
+        with self._transaction():
+            self._db.execute(
+                "INSERT INTO batches (id, owner, dialect, ended, record) VALUES (?, ?, ?, ?, ?)",
+                (batch.id, batch.owner, batch.dialect, batch.has_ended, msgspec.json.encode(batch)),
+            )
+
+    def batch(self, owner: str, id: str, dialect: Dialect) -> Batch:
+        """Raises `NotFound`."""
+        found = self._db.execute(
+            "SELECT record FROM batches WHERE id = ? AND owner = ? AND dialect = ?", (id, owner, dialect)
+        ).fetchone()
+        if found is None:
+            raise NotFound(f"there is no batch {id!r}", param="batch_id")
+        return _batch.decode(found[0])
+
+    def batches(
+        self, owner: str, dialect: Dialect, *, after: str | None, limit: int, ascending: bool = False
+    ) -> tuple[list[Batch], bool]:
+        """A page of the owner's batches, the newest first, and whether there are more."""
+        where = "owner = :owner AND dialect = :dialect"
+        rows, more = self._page(
+            "batches", where, {"owner": owner, "dialect": dialect}, after, limit, ascending=ascending
+        )
+        return [_batch.decode(row) for row in rows], more
+
+    def unfinished(self) -> list[Batch]:
+        """The batches of all owners that have not ended, the oldest first."""
+        rows = self._db.execute("SELECT record FROM batches WHERE ended = 0 ORDER BY seq")
+        return [_batch.decode(row[0]) for row in rows.fetchall()]
+
+    def waiting_of(self, owner: str) -> int:
+        """The number of the owner's lines that are not answered."""
+        return sum(batch.unanswered for batch in self.unfinished() if batch.owner == owner)
+
+    def cancel(self, owner: str, id: str, dialect: Dialect, now: int) -> Batch:
+        """Raises `NotFound`. A batch that has ended, or is ending, is not changed."""
+        batch = self.batch(owner, id, dialect)
+        if batch.status not in ("validating", "in_progress"):
+            return batch
+        return self._change(batch, status="cancelling", ending="cancelled", cancelling_at=now)
+
+    def delete_batch(self, owner: str, id: str, dialect: Dialect) -> None:
+        """Delete a batch that has ended, with the files that only it has. Raises `NotFound` or `InvalidRequest`."""
+        batch = self.batch(owner, id, dialect)
+        if not batch.has_ended:
+            raise InvalidRequest(f"the batch {id} is {batch.status}: cancel it first", param="batch_id")
+        with self._transaction():
+            self._db.execute("DELETE FROM batches WHERE id = ?", (id,))
+        for file in (batch.input_file, batch.output_file, batch.error_file):
+            self._remove_file(file)
+
+    # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_lines(self, id: str) -> None:
+        """Forget the lines of a validation that did not end."""
+        self._remove_lines(id)
+
+    def add_lines(self, id: str, lines: Sequence[NewLine]) -> list[tuple[NewLine, int]]:
+        """Add valid lines. Returns those whose custom_id is not new, each with the line that has it."""
+        repeated: list[tuple[NewLine, int]] = []
+        with self._transaction():
+            for line in lines:
+                added = self._db.execute(
+                    "INSERT OR IGNORE INTO lines (batch, number, custom_id, start, size, rank) "
+                    "VALUES (?, ?, ?, ?, ?, ?)",
+                    (id, line.number, line.custom_id, line.start, line.size, line.number),
+                )
+                if not added.rowcount:
+                    where = (id, line.custom_id)
+                    row = self._db.execute("SELECT number FROM lines WHERE batch = ? AND custom_id = ?", where)
+                    repeated.append((line, row.fetchone()[0]))
+        return repeated
+
+    def set_ranks(self, id: str, ranks: Iterable[tuple[int, int]]) -> None:
+        """`ranks` are numbers of lines, each with its place in the order."""
+        with self._transaction():
+            self._db.executemany(
+                "UPDATE lines SET rank = ? WHERE batch = ? AND number = ?",
+                ((rank, id, number) for number, rank in ranks),
+            )
+
+    def start(self, id: str, *, total: int, model: str, identity: str, now: int) -> Batch:
+        """All lines are valid. A batch that was cancelled meanwhile stays so."""
+        batch = self._current(id)
+        if batch.status != "validating":
+            return self._change(batch, total=total)
+        return self._change(
+            batch, status="in_progress", in_progress_at=now, total=total, model=model, identity=identity
+        )
+
+    def refuse(self, id: str, mistakes: Sequence[Mistake], now: int) -> Batch:
+        """The input is not valid: nothing is run."""
+        batch = self._current(id)
+        if batch.status != "validating":
+            return batch
+        batch = self._change(batch, status="failed", failed_at=now, mistakes=tuple(mistakes))
+        self._remove_lines(id)
+        return batch
+
+    # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def waiting(self, id: str, *, after: int, limit: int) -> list[Line]:
+        """The next unanswered lines whose rank is greater than `after`."""
+        rows = self._db.execute(
+            "SELECT number, rank, custom_id, start, size, attempts FROM lines "
+            "WHERE batch = ? AND state = 0 AND rank > ? ORDER BY rank LIMIT ?",
+            (id, after, limit),
+        )
+        return [Line(*row) for row in rows.fetchall()]
+
+    def read_line(self, batch: Batch, line: Line) -> bytes:
+        return results.read_piece(self.folder.file(batch.input_file), line.start, line.size)
+
+    def add_attempt(self, id: str, number: int) -> None:
+        with self._transaction():
+            self._db.execute("UPDATE lines SET attempts = attempts + 1 WHERE batch = ? AND number = ?", (id, number))
+
+    def add_results(self, id: str, ended: Sequence[Result]) -> Batch:
+        """Append to the result files, and commit. A line that has a result already is skipped."""
+        batch = self._current(id)
+        numbers = self._unanswered(id, {result.number for result in ended})
+        new = list({result.number: result for result in ended if result.number in numbers}.values())
+        if not new:
+            return batch
+        output, outputs = self._append(batch.output_file, batch.output, [one for one in new if one.is_success])
+        try:
+            errors, failures = self._append(batch.error_file, batch.errors, [one for one in new if not one.is_success])
+            with self._transaction():
+                for state, ends in ((_SUCCEEDED, outputs), (_FAILED, failures)):
+                    self._db.executemany(
+                        "UPDATE lines SET state = ?, end = ? WHERE batch = ? AND number = ?",
+                        ((state, end, id, number) for number, end in ends),
+                    )
+                usage = sum((result.usage for result in new), batch.usage)
+                return self._write(batch, output=output, errors=errors, usage=usage)
+        except BaseException:
+            self._cut(batch)
+            raise
+
+    def _append(self, file: str, part: ResultPart, ended: Sequence[Result]) -> tuple[ResultPart, list[tuple[int, int]]]:
+        """The new complete part, and for each line where its result ends."""
+        if not ended:
+            return part, []
+        lines: list[bytes] = []
+        ends: list[tuple[int, int]] = []
+        previous, end = part.digest, part.size
+        for result in ended:
+            lines.append(
+                results.output_line(
+                    id=new_id("batch_req_"),
+                    custom_id=result.custom_id,
+                    reply=result.reply,
+                    status=result.status,
+                    request_id=result.request_id,
+                    error=result.error,
+                    previous=previous,
+                )
+            )
+            previous = results.digest_of(lines[-1])
+            end += len(lines[-1])
+            ends.append((result.number, end))
+        return results.append(self.folder.file(file), part, lines), ends
+
+    def _unanswered(self, id: str, numbers: Set[int]) -> set[int]:
+        query = "SELECT 1 FROM lines WHERE batch = ? AND number = ? AND state = 0"
+        return {number for number in numbers if self._db.execute(query, (id, number)).fetchone() is not None}
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_end(self, id: str, ending: Ending, now: int, mistakes: Sequence[Mistake] = ()) -> Batch:
+        """No further line is run."""
+        batch = self._current(id)
+        if batch.has_ended or batch.status == "finalizing":
+            return batch
+        if batch.status == "cancelling":
+            ending = "cancelled"
+        status: Status = "cancelling" if ending == "cancelled" else "finalizing"
+        return self._change(batch, status=status, ending=ending, finalizing_at=now, mistakes=tuple(mistakes))
+
+    def end(self, id: str, now: int) -> Batch:
+        """The result files are complete. Makes them visible."""
+        batch = self._current(id)
+        if batch.has_ended:
+            return batch
+        assert batch.ending is not None, "begin_end sets it"
+        expires_at = None if batch.keep_results is None else now + batch.keep_results
+        with self._transaction():
+            for file, part, what in (
+                (batch.output_file, batch.output, "output"),
+                (batch.error_file, batch.errors, "error"),
+            ):
+                if part.lines:
+                    self._insert_file(
+                        StoredFile(
+                            file,
+                            batch.owner,
+                            f"{batch.id}_{what}.jsonl",
+                            "batch_output",
+                            part.size,
+                            now,
+                            expires_at,
+                            batch.dialect != "openai",
+                        )
+                    )
+            batch = self._write(batch, status=batch.ending, **{f"{batch.ending}_at": now})
+        self._remove_lines(id)
+        return batch
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _recover(self) -> None:
+        """Remove what a crash left behind."""
+        self.folder.clear_unfinished()
+        unfinished = self.unfinished()
+        for batch in unfinished:
+            if batch.status != "validating":
+                self._repair(batch)
+        rows = self._db.execute("SELECT DISTINCT batch FROM lines").fetchall()
+        for id in {row[0] for row in rows} - {batch.id for batch in unfinished}:
+            self._remove_lines(id)
+        known = {row[0] for row in self._db.execute("SELECT id FROM files")}
+        known |= {file for batch in unfinished for file in (batch.output_file, batch.error_file)}
+        for id in set(self.folder.file_ids()) - known:
+            self.folder.file(id).unlink()
+
+    def _repair(self, batch: Batch) -> None:
+        """Cut off what was not committed. If a committed part is missing, its lines are run again."""
+        parts: dict[str, ResultPart] = {}
+        with self._transaction():
+            for name, file, part, state in (
+                ("output", batch.output_file, batch.output, _SUCCEEDED),
+                ("errors", batch.error_file, batch.errors, _FAILED),
+            ):
+                size = results.size_of(self.folder.file(file))
+                parts[name] = part if size >= part.size else self._shortened(batch.id, file, state, size)
+            self._write(batch, **parts)
+        self._cut(self._current(batch.id))
+
+    def _shortened(self, id: str, file: str, state: int, size: int) -> ResultPart:
+        """The complete part of a file that has lost its end. The lost lines wait again."""
+        self._db.execute(
+            "UPDATE lines SET state = 0, end = NULL WHERE batch = ? AND state = ? AND end > ?", (id, state, size)
+        )
+        query = "SELECT end FROM lines WHERE batch = ? AND state = ? ORDER BY end DESC LIMIT 2"
+        ends = [row[0] for row in self._db.execute(query, (id, state)).fetchall()]
+        if not ends:
+            return ResultPart()
+        start = ends[1] if len(ends) > 1 else 0
+        last = results.read_piece(self.folder.file(file), start, ends[0] - start)
+        count = self._db.execute("SELECT COUNT(*) FROM lines WHERE batch = ? AND state = ?", (id, state)).fetchone()[0]
+        return ResultPart(ends[0], count, results.digest_of(last))
+
+    def _cut(self, batch: Batch) -> None:
+        results.cut(self.folder.file(batch.output_file), batch.output.size)
+        results.cut(self.folder.file(batch.error_file), batch.errors.size)
+
+    def _remove_lines(self, id: str) -> None:
+        """In short transactions: a batch may have millions of lines."""
+        removed = _REMOVED_AT_ONCE
+        while removed == _REMOVED_AT_ONCE:
+            with self._transaction():
+                query = "SELECT number FROM lines WHERE batch = ? LIMIT ?"
+                numbers = self._db.execute(query, (id, _REMOVED_AT_ONCE)).fetchall()
+                self._db.executemany(
+                    "DELETE FROM lines WHERE batch = ? AND number = ?", ((id, row[0]) for row in numbers)
+                )
+                removed = len(numbers)
+
+    def _current(self, id: str) -> Batch:
+        row = self._db.execute("SELECT record FROM batches WHERE id = ?", (id,)).fetchone()
+        assert row is not None, "a batch is deleted only after its end"
+        return _batch.decode(row[0])
+
+    def _change(self, batch: Batch, **changes: object) -> Batch:
+        with self._transaction():
+            return self._write(batch, **changes)
+
+    def _write(self, batch: Batch, **changes: object) -> Batch:
+        batch = msgspec.structs.replace(batch, **changes)
+        record = msgspec.json.encode(batch)
+        self._db.execute("UPDATE batches SET ended = ?, record = ? WHERE id = ?", (batch.has_ended, record, batch.id))
+        return batch
+
+    def _page(
+        self,
+        table: Literal["files", "batches"],
+        where: str,
+        values: dict[str, str | None],
+        after: str | None,
+        limit: int,
+        *,
+        ascending: bool,
+    ) -> tuple[list[bytes], bool]:
+        order, beyond = ("ASC", ">") if ascending else ("DESC", "<")
+        if after is not None:
+            known = self._db.execute(
+                f"SELECT seq FROM {table} WHERE id = :after AND {where}",  # noqa: S608 (our own text)
+                {**values, "after": after},
+            ).fetchone()
+            if known is None:
+                raise InvalidRequest(f"there is no entry {after!r} to continue after", param="after")
+            where += f" AND seq {beyond} {known[0]}"
+        rows = self._db.execute(
+            f"SELECT record FROM {table} WHERE {where} ORDER BY seq {order} LIMIT :limit",  # noqa: S608
+            {**values, "limit": limit + 1},
+        ).fetchall()
+        return [row[0] for row in rows[:limit]], len(rows) > limit
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite ends it by itself if the disk is full
+                self._db.execute("ROLLBACK")
+            raise
