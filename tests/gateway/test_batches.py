@@ -20,7 +20,8 @@ _ENDED = ("completed", "failed", "expired", "cancelled")
 
 
 def client_of(server: Server, key: str = "none") -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, http_client=server.client)
+    http: Any = server.client  # closed with the server
+    return openai.OpenAI(base_url=f"{server.url}/v1", api_key=key, max_retries=0, http_client=http)
 
 
 def chat_line(id: str, text: str, system: str = "", **fields: Any) -> dict[str, Any]:
@@ -358,7 +359,7 @@ def test_deterministic_lines_have_a_seed_of_their_own(client: openai.OpenAI) -> 
 def test_metrics(server: Server, client: openai.OpenAI) -> None:
     finished(client, submit(client, [chat_line("a", "say: x"), chat_line("b", "raise: x")]).id)
     text = server.client.get("/metrics").text
-    assert 'paddock_batch_lines_total{model_id="fake",outcome="failed"}' in text
+    assert 'paddock_batch_results_total{model_id="fake",outcome="failed"}' in text
     assert 'paddock_batch_lines{model_id="fake",state="waiting"}' in text or "paddock_batches{" in text
     assert 'paddock_batch_tokens_total{kind="generated",model_id="fake"}' in text
 

@@ -10,11 +10,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.server import Server, chat_body, events
+from tests.server import Server, chat_body, events, wait_for
 
 JSON, EVENTS = "application/json", "text/event-stream"
 ENDLESS = ("/models/sse", "/live")
-PLAIN = ("/metrics", "/v1/stream")
+PLAIN = ("/v1/files/{file_id}/content", "/metrics", "/v1/stream")
 
 VECTORS: dict[str, Any] = {
     "/v1/embeddings": {"input": ["a", "b"]},
@@ -99,6 +99,11 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("POST", "/slots/0?action=erase", None),
     ("POST", "/props", {}),
 ]
+BATCHES = {
+    *(("POST", path) for path in ("/v1/files", "/v1/batches", "/v1/batches/{batch_id}/cancel")),
+    *(("GET", path) for path in ("/v1/files", "/v1/files/{file_id}", "/v1/batches", "/v1/batches/{batch_id}")),
+    ("DELETE", "/v1/files/{file_id}"),
+}
 STREAMED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", chat_body("say: hello", logprobs=True, stream_options={"include_usage": True})),
     ("/v1/chat/completions", chat_body("say: hello", timings_per_token=True, return_progress=True)),
@@ -176,7 +181,8 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         assert set(responses) == {"204" if where == "DELETE /v1/stream" else "200", "4XX", "5XX"}, where
         assert path in (*ENDLESS, *PLAIN) or responses["200"]["content"][JSON]["schema"], where
         if method == "POST":
-            assert operation["requestBody"]["content"][JSON]["schema"], where
+            kind = "multipart/form-data" if path == "/v1/files" else JSON
+            assert operation["requestBody"]["content"][kind]["schema"], where
     for alternative in ("/v1/chat/completions", "/v1/completions", "/completion", "/infill"):
         assert EVENTS in document["paths"][alternative]["post"]["responses"]["200"]["content"]
 
@@ -224,8 +230,28 @@ def test_answers_match_the_document(server: Server, document: dict[str, Any]) ->
         *(("GET", path) for path in (*ENDLESS, *PLAIN)),
         ("DELETE", "/v1/stream"),
         ("DELETE", "/models"),
+        *BATCHES,
     }
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere
+
+
+def test_answers_about_batches_match_the_document(server: Server, document: dict[str, Any]) -> None:
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": chat_body("say: x")}
+    form = {"data": {"purpose": "batch"}, "files": {"file": json.dumps(line).encode()}}
+    file = server.client.post("/v1/files", **form).json()["id"]
+    body = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    batch = server.client.post("/v1/batches", json=body).json()["id"]
+    wait_for(lambda: server.client.get(f"/v1/batches/{batch}").json()["status"] == "completed", 30, "the batch")
+    for method, path in sorted(BATCHES):
+        sent: dict[str, Any] = form if path == "/v1/files" and method == "POST" else {}
+        if path == "/v1/batches" and method == "POST":
+            sent = {"json": body}
+        used = server.client.post("/v1/files", **form).json()["id"] if method == "DELETE" else file
+        response = server.client.request(method, path.format(file_id=used, batch_id=batch), **sent)
+        assert response.status_code == 200, (path, response.text)
+        schema = _schema(document, method, path)
+        _validate(response.json(), schema)
+        _no_more_than(response.json(), schema, document["components"])
 
 
 def test_bodies_match_the_document(document: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ class BatchSettings(Section):
     """How often a line is run if the worker crashes each time. Then it is written to the error file."""
     allow_model_change: Annotated[bool, Flag("--allow-change")] = False
     """Go on with a batch when the file of its model has changed. Otherwise the batch fails and the rest is not run."""
-    max_file_bytes: Annotated[Size, Flag("--batch-max-file-bytes", metavar="SIZE")] = 8 * 1024**3
+    max_file_bytes: Size = 8 * 1024**3
     """The largest file that can be uploaded."""
     max_files_per_key: int = Field(10_000, ge=1)
     """The most files of one key, or of all callers on a server without keys."""

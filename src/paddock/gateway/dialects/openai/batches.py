@@ -16,7 +16,7 @@ from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.openai.files import batches_of
 from paddock.gateway.http.bodies import read_body
-from paddock.gateway.http.fields import BodyFields, Fields
+from paddock.gateway.http.fields import BodyFields, Fields, Nothing
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 
@@ -176,11 +176,13 @@ def batch_routes(services: Services) -> APIRouter:
 
     @router.get("/v1/batches/{batch_id}", **describe(BatchObject))
     async def get_batch(request: Request, batch_id: str) -> Response:
+        """The state of one batch: its progress, its mistakes, its result files."""
         return JSON(shown(await batches_of(services).batch(caller_of(request).name, batch_id, "openai")))
 
-    @router.post("/v1/batches/{batch_id}/cancel", **describe(BatchObject))
+    @router.post("/v1/batches/{batch_id}/cancel", **describe(BatchObject, body=Nothing, optional=True))
     async def cancel_batch(request: Request, batch_id: str) -> Response:
         """Stop the running lines and run no others. The results so far are kept."""
+        await read_body(request, Nothing, limit=services.settings.max_body_bytes, optional=True)
         return JSON(shown(await batches_of(services).cancel(caller_of(request).name, batch_id, "openai")))
 
     return router

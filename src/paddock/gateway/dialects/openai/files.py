@@ -96,10 +96,12 @@ def file_routes(services: Services) -> APIRouter:
 
     @router.get("/v1/files/{file_id}", **describe(FileObject))
     async def get_file(request: Request, file_id: str) -> Response:
+        """The size and the name of one file."""
         return JSON(shown_file(await batches_of(services).file(caller_of(request).name, file_id)))
 
     @router.get("/v1/files/{file_id}/content", **describe(text=True))
     async def get_file_content(request: Request, file_id: str) -> Response:
+        """The content of one file, as it was uploaded or written."""
         path = await batches_of(services).content(caller_of(request).name, file_id)
         return FileResponse(path, media_type="application/octet-stream")
 

@@ -251,8 +251,8 @@ def _add_batches(points: Points, runner: Runner) -> None:
         points.put("paddock_batch_lines", running, model, "running")
     counts = runner.counts
     for model in counts.tokens:
-        points.put("paddock_batch_lines_total", counts.done.get(model, 0), model, "done")
-        points.put("paddock_batch_lines_total", counts.failed.get(model, 0), model, "failed")
+        points.put("paddock_batch_results_total", counts.done.get(model, 0), model, "done")
+        points.put("paddock_batch_results_total", counts.failed.get(model, 0), model, "failed")
         usage = counts.tokens[model]
         for kind, tokens in (("prompt", usage.input), ("cached", usage.cached), ("generated", usage.output)):
             points.put("paddock_batch_tokens_total", tokens, model, kind)

@@ -150,7 +150,7 @@ SECTIONS: Final = (
         (
             _gauge("paddock_batches", "Batches that have not ended.", "status"),
             _gauge("paddock_batch_lines", "Unanswered lines of running batches.", "model_id", "state"),
-            _counter("paddock_batch_lines_total", "Lines with a result.", "model_id", "outcome"),
+            _counter("paddock_batch_results_total", "Lines with a result.", "model_id", "outcome"),
             _counter(
                 "paddock_batch_tokens_total",
                 "Tokens of answered lines. `kind` is `prompt` (cached or not), `cached` or `generated`.",
