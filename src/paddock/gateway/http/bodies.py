@@ -65,21 +65,30 @@ async def read_body(
 
 
 async def read_stream(request: Request) -> AsyncIterator[bytes]:
-    """The body in pieces, for a route that does not keep it in memory. The least rate applies as to other bodies."""
+    """The body in pieces, for a route that does not keep it in memory. The least rate applies as to other bodies; only
+    the time counts in which the server waits for the client.
+    """
     rules: BodyRules = request.app.state.body_rules
     now = asyncio.get_running_loop().time
+    waited = 0.0
+    pace = Pace(rules.timeout, rules.rate, waited)
     pieces = aiter(request.stream())
     while True:
-        pace = Pace(rules.timeout, rules.rate, now())
+        begun = now()
         try:
-            async with asyncio.timeout_at(pace.deadline):
+            async with asyncio.timeout(pace.deadline - waited):
                 piece = await anext(pieces, None)
         except ClientDisconnect:
             raise InvalidRequest("the client disconnected while it sent the body") from None
         except TimeoutError:
-            raise RequestTimeout(f"the body arrives too slowly: nothing was received for {rules.timeout:g} s") from None
+            raise RequestTimeout(
+                f"the body arrives too slowly: at least {rules.rate * rules.timeout:.0f} bytes are required every "
+                f"{rules.timeout:g} s"
+            ) from None
         if piece is None:
             return
+        waited += now() - begun
+        pace.received(len(piece), waited)
         yield piece
 
 
