@@ -237,7 +237,7 @@ def test_answers_match_the_document(server: Server, document: dict[str, Any]) ->
 
 def test_answers_about_batches_match_the_document(server: Server, document: dict[str, Any]) -> None:
     line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": chat_body("say: x")}
-    form = {"data": {"purpose": "batch"}, "files": {"file": json.dumps(line).encode()}}
+    form: dict[str, Any] = {"data": {"purpose": "batch"}, "files": {"file": json.dumps(line).encode()}}
     file = server.client.post("/v1/files", **form).json()["id"]
     body = {"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}
     batch = server.client.post("/v1/batches", json=body).json()["id"]
