@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -146,12 +146,19 @@ def command(
     """
     if url is not None and model is not None:
         raise click.UsageError("--server and --model are mutually exclusive")
-    report = _check(file, load_public_key(public_key) if public_key is not None else None)
+    try:
+        report = _check(file, load_public_key(public_key) if public_key is not None else None)
+    except StartupError as error:
+        _end(error.message, _MALFORMED)
     if last is not None and last != report.last:
         report.problem = f"the last receipt has the hash {report.last}, not {last}: lines are missing at the end"
     chosen = _chosen([one for one in report.lines if one.line.receipt is not None], sample)
     if chosen:
-        _compute(chosen, url, api_key, model, model_name)
+        try:
+            _compute(chosen, url, api_key, model, model_name)
+        except click.ClickException as error:  # no server, or it ended
+            for one in chosen:
+                one.error = one.error or ("" if one.comparison is not None else error.message)
     if as_json:
         click.echo(json.dumps(_as_json(report), indent=2, ensure_ascii=False))
     else:
@@ -165,15 +172,18 @@ def _check(file: Path, public_key: str | None) -> Report:
         for data in _lines(file):
             report.lines.append(Verified(checker.check(data)))
     except MalformedLine as error:
-        click.echo(f"paddock: {file}: {error}", err=True)
-        sys.exit(_MALFORMED)
+        _end(f"{file}: {error}", _MALFORMED)
     except OSError as error:
-        raise StartupError(f"cannot read {file}: {error.strerror}") from None
+        _end(f"cannot read {file}: {error.strerror}", _MALFORMED)
     if not report.lines:
-        click.echo(f"paddock: {file} has no lines", err=True)
-        sys.exit(_MALFORMED)
+        _end(f"{file} has no lines", _MALFORMED)
     report.last = checker.last
     return report
+
+
+def _end(message: str, status: int) -> NoReturn:
+    click.echo(f"paddock: {message}", err=True)
+    sys.exit(status)
 
 
 def _lines(file: Path) -> Iterator[bytes]:

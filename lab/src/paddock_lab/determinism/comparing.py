@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_CONTEXT = 24
+from paddock.receipts import first_difference as first_bytes
+from paddock.receipts import first_place
 
 
 @dataclass(frozen=True)
@@ -33,23 +34,13 @@ class Difference:
 def first_difference(reference: Transcript, other: Transcript) -> Difference | None:
     """None if text, chunks and finish reason are the same."""
     ours, theirs = reference.data, other.data
-    if ours != theirs:
-        at = next(
-            (at for at, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
-            min(len(ours), len(theirs)),
-        )
-        return Difference(at, "text", _around(ours, at), _around(theirs, at))
+    if found := first_bytes(ours, theirs):
+        return Difference(found.at, "text", found.ours, found.theirs)
     if reference.deltas != other.deltas:
-        pairs = zip(reference.deltas, other.deltas, strict=False)
-        same = next(number for number, (one, two) in enumerate(pairs) if one != two)
+        same = first_place(reference.deltas, other.deltas)
         at = sum(len(text.encode()) for _, text in reference.deltas[:same])
-        return Difference(at, "chunks", repr(reference.deltas[same]), repr(other.deltas[same]))
+        one, two = (each.deltas[same] if same < len(each.deltas) else None for each in (reference, other))
+        return Difference(at, "chunks", repr(one), repr(two))
     if reference.finish_reason != other.finish_reason:
         return Difference(len(ours), "end", str(reference.finish_reason), str(other.finish_reason))
     return None
-
-
-def _around(data: bytes, at: int) -> str:
-    """The text around a byte, with a mark before it."""
-    before, after = data[max(0, at - _CONTEXT) : at], data[at : at + _CONTEXT]
-    return f"{before.decode(errors='replace')}▸{after.decode(errors='replace')}"
