@@ -13,6 +13,7 @@ import openai
 import pytest
 from openai.types import Batch
 
+from paddock.receipts import Checker
 from tests.server import Server, wait_for
 from tests.tiers import full
 
@@ -354,6 +355,18 @@ def test_deterministic_lines_have_a_seed_of_their_own(client: openai.OpenAI) -> 
         found = results(client, batch.output_file_id)
         answers.append({id: line["response"]["body"]["choices"][0]["message"] for id, line in found.items()})
     assert answers[0] == answers[1]
+
+
+def test_receipts_of_a_batch_are_a_chain(client: openai.OpenAI) -> None:
+    lines = [chat_line(f"job-{n}", f"say: {n}", max_tokens=8) for n in range(6)]
+    batch = finished(client, submit(client, lines, extra_body={"deterministic": True}).id)
+    assert batch.output_file_id is not None, batch
+    written = client.files.content(batch.output_file_id).content.splitlines()
+    checker = Checker()
+    assert [checker.check(line).problems for line in written] == [[]] * 6
+    changed = Checker()
+    found = [changed.check(line).problems for line in (written[0], *written[2:])]
+    assert any(found)
 
 
 def test_metrics(server: Server, client: openai.OpenAI) -> None:

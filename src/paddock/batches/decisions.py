@@ -26,6 +26,7 @@ _LATER: Final = frozenset(
         "unavailable",
         "no_replica",
         "permission_denied",
+        "receipt_unavailable",
         "model_not_found",
         "invalid_api_key",
     }

@@ -51,8 +51,8 @@ class ResultPart(msgspec.Struct, frozen=True, omit_defaults=True):
 
     size: int = 0
     lines: int = 0
-    digest: str = ""
-    """The SHA-256 of its last line."""
+    receipt: str = ""
+    """The hash of its last receipt; empty: there is none."""
 
 
 class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -72,6 +72,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What follows `finalizing` or `cancelling`."""
     metadata: dict[str, str] = {}
     deterministic: bool = False
+    receipts: bool = False
+    """Each reply has a receipt."""
     allow_change: bool = False
     """Go on if the model's file changes."""
     keep_results: int | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,8 +9,10 @@ from pathlib import Path
 import msgspec
 
 from paddock.batches.records import ResultPart
+from paddock.receipts import SigningKey, chain_line, parse, receipt_hash
 
 _encode = msgspec.json.encode
+_HAS_RECEIPT = b'"receipt":{'
 
 
 class _Response(msgspec.Struct):
@@ -41,24 +42,39 @@ def output_line(
     request_id: str,
     error: tuple[str, str] | None,
     previous: str,
-) -> bytes:
-    """One line of a result file. The endpoint's reply is copied unchanged.
+    key: SigningKey | None,
+) -> tuple[bytes, str]:
+    """One line of a result file, and the hash of its receipt. The endpoint's reply is copied unchanged.
 
-    `previous` is the SHA-256 of the line before it in the same file, empty for the first line. The chain of receipts
-    goes in here.
+    Only a receipt in the reply is completed: it refers to the receipt before it in the same file, whose hash is
+    `previous` (empty: it is the first), and is signed again. For a line without one the hash is `previous`.
     """
     response = None if reply is None else _Response(status, request_id, msgspec.Raw(reply))
     failure = None if error is None else _Error(*error)
-    return _encode(_OutputLine(id, custom_id, response, failure)) + b"\n"
+    line = _encode(_OutputLine(id, custom_id, response, failure))
+    if reply is not None and _HAS_RECEIPT in reply:
+        try:
+            chained, hash = chain_line(parse(line), previous or None, key)
+        except ValueError:  # the words are somewhere else in the reply
+            return line + b"\n", previous
+        return _encode(chained) + b"\n", hash
+    return line + b"\n", previous
 
 
-def digest_of(line: bytes) -> str:
-    return hashlib.sha256(line).hexdigest()
+def last_receipt(path: Path, size: int) -> str:
+    """The hash of the last receipt in so many bytes of the file; empty: there is none."""
+    last = ""
+    with path.open("rb") as file:
+        while file.tell() < size and (line := file.readline()):
+            if _HAS_RECEIPT in line:
+                receipt = (parse(line).get("response") or {}).get("body", {}).get("receipt")
+                last = receipt_hash(receipt) if isinstance(receipt, dict) else last
+    return last
 
 
-def append(path: Path, part: ResultPart, lines: Sequence[bytes]) -> ResultPart:
+def append(path: Path, part: ResultPart, lines: Sequence[bytes], last: str) -> ResultPart:
     """Write the lines behind the complete part, and sync them to disk. Raises `OSError`; then the file ends with the
-    complete part again, or `repair` will see to it.
+    complete part again, or the next start will see to it. `last` is the hash of the last receipt.
     """
     data = b"".join(lines)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -71,7 +87,7 @@ def append(path: Path, part: ResultPart, lines: Sequence[bytes]) -> ResultPart:
             raise
     finally:
         os.close(descriptor)
-    return ResultPart(part.size + len(data), part.lines + len(lines), digest_of(lines[-1]))
+    return ResultPart(part.size + len(data), part.lines + len(lines), last)
 
 
 def cut(path: Path, size: int) -> None:

@@ -19,6 +19,7 @@ from paddock.batches.records import Batch, Dialect, StoredFile, new_id
 from paddock.batches.runner import Backend, Options, Runner, StoreThread
 from paddock.batches.store import Store
 from paddock.errors import BatchesUnavailable, PaddockError, QuotaExceeded, RequestTooLarge, StartupError, StorageFull
+from paddock.receipts import SigningKey
 
 _log = structlog.get_logger(__name__)
 _P = ParamSpec("_P")
@@ -51,12 +52,15 @@ class Batches:
         backend: Backend,
         options: Options,
         quotas: Quotas,
+        key: SigningKey | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`key` signs the receipts of lines."""
         self._folder = DataFolder(folder)
         self._backend = backend
         self._options = options
         self._quotas = quotas
+        self._key = key
         self._clock = clock
         self._thread = StoreThread()
         self._store: Store | None = None
@@ -149,6 +153,7 @@ class Batches:
         seconds: int,
         metadata: Mapping[str, str],
         deterministic: bool = False,
+        receipts: bool = False,
         allow_change: bool = False,
         keep_results: int | None = None,
     ) -> Batch:
@@ -168,6 +173,7 @@ class Batches:
             expires_at=now + seconds,
             metadata=dict(metadata),
             deterministic=deterministic,
+            receipts=receipts,
             allow_change=allow_change,
             keep_results=keep_results,
         )
@@ -215,7 +221,7 @@ class Batches:
 
     def _open_store(self) -> Store:
         self._folder.lock()
-        return Store(self._folder)
+        return Store(self._folder, self._key)
 
     async def _call(self, operation: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:

@@ -31,6 +31,7 @@ from paddock.batches.records import (
     new_id,
 )
 from paddock.errors import BatchesUnavailable, InvalidRequest, NotFound
+from paddock.receipts import SigningKey
 
 _VERSION: Final = 1
 _WAITING, _SUCCEEDED, _FAILED = 0, 1, 2
@@ -60,9 +61,12 @@ _file = msgspec.json.Decoder(StoredFile)
 
 
 class Store:
-    def __init__(self, folder: DataFolder) -> None:
-        """The folder must be locked. Raises `BatchesUnavailable` if the database cannot be used."""
+    def __init__(self, folder: DataFolder, key: SigningKey | None = None) -> None:
+        """The folder must be locked. `key` signs receipts. Raises `BatchesUnavailable` if the database cannot be
+        used.
+        """
         self.folder = folder
+        self._key = key
         self._db = sqlite3.connect(folder.database, isolation_level=None, check_same_thread=False)
         try:
             self._db.execute("PRAGMA journal_mode = WAL")
@@ -296,23 +300,22 @@ class Store:
             return part, []
         lines: list[bytes] = []
         ends: list[tuple[int, int]] = []
-        previous, end = part.digest, part.size
+        previous, end = part.receipt, part.size
         for result in ended:
-            lines.append(
-                results.output_line(
-                    id=new_id("batch_req_"),
-                    custom_id=result.custom_id,
-                    reply=result.reply,
-                    status=result.status,
-                    request_id=result.request_id,
-                    error=result.error,
-                    previous=previous,
-                )
+            line, previous = results.output_line(
+                id=new_id("batch_req_"),
+                custom_id=result.custom_id,
+                reply=result.reply,
+                status=result.status,
+                request_id=result.request_id,
+                error=result.error,
+                previous=previous,
+                key=self._key,
             )
-            previous = results.digest_of(lines[-1])
+            lines.append(line)
             end += len(lines[-1])
             ends.append((result.number, end))
-        return results.append(self.folder.file(file), part, lines), ends
+        return results.append(self.folder.file(file), part, lines, previous), ends
 
     def _unanswered(self, id: str, numbers: Set[int]) -> set[int]:
         query = "SELECT 1 FROM lines WHERE batch = ? AND number = ? AND state = 0"
@@ -394,14 +397,9 @@ class Store:
         self._db.execute(
             "UPDATE lines SET state = 0, end = NULL WHERE batch = ? AND state = ? AND end > ?", (id, state, size)
         )
-        query = "SELECT end FROM lines WHERE batch = ? AND state = ? ORDER BY end DESC LIMIT 2"
-        ends = [row[0] for row in self._db.execute(query, (id, state)).fetchall()]
-        if not ends:
-            return ResultPart()
-        start = ends[1] if len(ends) > 1 else 0
-        last = results.read_piece(self.folder.file(file), start, ends[0] - start)
-        count = self._db.execute("SELECT COUNT(*) FROM lines WHERE batch = ? AND state = ?", (id, state)).fetchone()[0]
-        return ResultPart(ends[0], count, results.digest_of(last))
+        query = "SELECT COUNT(*), MAX(end) FROM lines WHERE batch = ? AND state = ?"
+        count, end = self._db.execute(query, (id, state)).fetchone()
+        return ResultPart(end, count, results.last_receipt(self.folder.file(file), end)) if count else ResultPart()
 
     def _cut(self, batch: Batch) -> None:
         results.cut(self.folder.file(batch.output_file), batch.output.size)

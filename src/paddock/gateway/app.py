@@ -189,6 +189,7 @@ def _batches(app: FastAPI, configuration: Settings, fleet: Fleet, gate: Gate, di
             most_waiting=settings.max_waiting_per_key,
         ),
         Quotas(settings.max_files_per_key, settings.max_bytes_per_key, settings.max_file_bytes),
+        app.state.receipts.key,
     )
     if rules.data_dir is not None:
         batches.lock_now()

@@ -219,6 +219,8 @@ def _line_body(batch: Batch, endpoint: BatchEndpoint, body: bytes) -> bytes:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return body  # the validation reports it
     fields.setdefault("deterministic", msgspec.Raw(b"true"))
+    if batch.receipts:
+        fields.setdefault("receipt", msgspec.Raw(b"true"))
     return _encode(fields)
 
 

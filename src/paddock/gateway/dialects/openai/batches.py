@@ -43,6 +43,8 @@ class BatchRequest(BodyFields):
     output_expires_after: ExpiresAfter | None = None
     deterministic: bool | None = None
     """Paddock's own: every line is deterministic, and one without a seed gets its seed from its `custom_id`."""
+    receipt: bool | None = None
+    """Paddock's own: every reply has a receipt. By default it has one if the batch is deterministic."""
     allow_model_change: bool | None = None
     """Paddock's own: go on if the file of the model changes."""
 
@@ -141,6 +143,10 @@ def batch_routes(services: Services) -> APIRouter:
             raise InvalidRequest(
                 f"metadata has {len(body.metadata)} entries; the limit is {_MOST_METADATA}", param="metadata"
             )
+        if body.receipt and not body.deterministic:
+            raise InvalidRequest(
+                "receipt: only a deterministic answer can have one; send `deterministic: true`", param="receipt"
+            )
         seconds = _window_seconds(body.completion_window)
         file = await batches.file(owner, body.input_file_id)
         if file.purpose != "batch":
@@ -154,6 +160,7 @@ def batch_routes(services: Services) -> APIRouter:
             seconds=seconds,
             metadata=body.metadata or {},
             deterministic=bool(body.deterministic),
+            receipts=bool(body.deterministic if body.receipt is None else body.receipt),
             allow_change=bool(body.allow_model_change),
             keep_results=body.output_expires_after.seconds if body.output_expires_after is not None else None,
         )

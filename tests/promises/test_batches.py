@@ -1,0 +1,169 @@
+"""A batch survives what can happen to a server: kills, a full disk, a changed or missing model."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from tests.gateway.test_batches import chat_line, client_of, finished, results, submit
+from tests.server import Server, wait_for
+from tests.tiers import full
+
+
+def done(client: openai.OpenAI, id: str) -> int:
+    counts = client.batches.retrieve(id).request_counts
+    return 0 if counts is None else counts.completed + counts.failed
+
+
+def wait_for_lines(client: openai.OpenAI, id: str, count: int) -> None:
+    wait_for(lambda: done(client, id) >= count, 30, f"{count} lines")
+
+
+def extra(client: openai.OpenAI, id: str) -> dict[str, Any]:
+    return client.batches.retrieve(id).model_extra or {}
+
+
+def texts(client: openai.OpenAI, id: str) -> dict[str, str]:
+    batch = client.batches.retrieve(id)
+    assert batch.status == "completed", batch
+    found = results(client, batch.output_file_id)
+    return {id: line["response"]["body"]["choices"][0]["message"]["content"] for id, line in found.items()}
+
+
+def kill(server: Server) -> None:
+    server.stop(signal.SIGKILL)
+    server.client.close()
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=full)])
+def test_kills_of_gateway_and_worker(tmp_path: Path, kills: int) -> None:
+    """Every line is answered once, and with the right answer."""
+    chance = random.Random(7)
+    arguments = ("-m", "fake:delay=0.002", "-np", "4", "--data-dir", str(tmp_path / "data"))
+    count = 20 * kills
+    lines = [chat_line(f"id-{n}", f"say: answer {n}", f"system {n % 5}") for n in range(count)]
+    id = ""
+    for number in range(kills):
+        server = Server(*arguments).__enter__()
+        client = client_of(server)
+        id = id or submit(client, lines, extra_body={"deterministic": True}).id
+        wait_for_lines(client, id, min(count, done(client, id) + chance.randint(1, 12)))
+        if number % 2:
+            for worker in server.workers():
+                os.kill(worker, signal.SIGKILL)
+        kill(server)
+    with Server(*arguments) as server:
+        client = client_of(server)
+        finished(client, id, 60)
+        assert texts(client, id) == {f"id-{n}": f"answer {n}" for n in range(count)}
+
+
+def test_a_killed_worker_does_not_fail_lines(tmp_path: Path) -> None:
+    with Server("-m", "fake:delay=0.005", "-np", "2") as server:
+        client = client_of(server)
+        id = submit(client, [chat_line(f"id-{n}", f"say: answer {n}") for n in range(20)]).id
+        wait_for(lambda: done(client, id), 30, "a line")
+        os.kill(server.workers()[0], signal.SIGKILL)
+        finished(client, id)
+        assert texts(client, id) == {f"id-{n}": f"answer {n}" for n in range(20)}
+
+
+@full
+def test_a_line_that_crashes_the_worker_fails_alone(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"batches": {"attempts": 2}}))
+    with Server("--config", str(config), "-m", "fake:", "-np", "2") as server:
+        client = client_of(server)
+        lines = [chat_line(f"id-{n}", f"say: answer {n}") for n in range(6)]
+        batch = finished(client, submit(client, [*lines, chat_line("bad", "crash: now")]).id, 120)
+        assert batch.status == "completed"
+        assert len(results(client, batch.output_file_id)) == 6
+        errors = results(client, batch.error_file_id)
+        assert errors["bad"]["response"]["body"]["error"]["code"] == "worker_crashed"
+
+
+def test_a_changed_model_ends_the_batch(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    model = models / "small.gguf"
+    model.write_bytes(tiny_models["llama"].read_bytes())
+    arguments = ("--models-dir", str(models), "--data-dir", str(tmp_path / "data"), "--batch-may-load", "never")
+    with Server(*arguments) as server:
+        client = client_of(server)
+        lines = [chat_line("a", "x", model="small", max_tokens=2)]
+        refused, allowed = (
+            submit(client, lines, extra_body={"allow_model_change": allow}).id for allow in (False, True)
+        )
+        for id in (refused, allowed):
+            wait_for(lambda id=id: extra(client, id)["waiting_for"], 30, "the batch to wait")  # type: ignore[misc]
+        os.utime(model, ns=(1, 1))
+        batch = finished(client, refused)
+        assert batch.status == "failed"
+        assert batch.errors is not None
+        assert [error.code for error in batch.errors.data or ()] == ["model_changed"]
+        assert results(client, batch.error_file_id)["a"]["error"]["code"] == "model_changed"
+        assert client.batches.retrieve(allowed).status == "in_progress"
+
+
+def test_a_missing_model_is_waited_for(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    for name in ("first", "second"):
+        (models / f"{name}.gguf").symlink_to(tiny_models["llama"])
+    data = ("--data-dir", str(tmp_path / "data"))
+    with Server("--models-dir", str(models), "--batch-may-load", "never", *data) as server:
+        client = client_of(server)
+        id = submit(client, [chat_line("a", "x", model="first", max_tokens=2)]).id
+        wait_for(lambda: extra(client, id)["waiting_for"], 30, "the batch to wait")
+    (models / "first.gguf").rename(tmp_path / "first.gguf")
+    with Server("--models-dir", str(models), *data) as server:
+        client = client_of(server)
+        wait_for(lambda: "not served" in (extra(client, id)["waiting_for"] or ""), 30, "the reason")
+        (tmp_path / "first.gguf").rename(models / "first.gguf")
+        server.client.post("/admin/reload")
+        assert finished(client, id).status == "completed"
+
+
+def test_a_full_disk_pauses_batches(tmp_path: Path) -> None:
+    """Files of the server cannot grow beyond a limit for a while, as if the disk were full."""
+    with Server("-m", "fake:delay=0.01", "-np", "2", "--data-dir", str(tmp_path / "data")) as server:
+        client = client_of(server)
+        warm = finished(client, submit(client, [chat_line("a", "say: x")]).id)
+        assert warm.status == "completed"
+        lines = [chat_line(f"id-{n}", f"say: answer {n}") for n in range(60)]
+        file = client.files.create(file=b"".join(json.dumps(line).encode() + b"\n" for line in lines), purpose="batch")
+        unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (12_000, unlimited[1]))
+        with pytest.raises(openai.APIStatusError) as raised:
+            client.files.create(file=b"x" * 3_000_000, purpose="batch")
+        assert (raised.value.status_code, raised.value.code) == (507, "storage_full")
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        id = client.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h").id
+        wait_for(lambda: done(client, id), 30, "a line")
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (100, unlimited[1]))
+        wait_for(lambda: "cannot be written" in (extra(client, id)["waiting_for"] or ""), 30, "the pause")
+        assert done(client, id) < 60
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        finished(client, id)
+        assert texts(client, id) == {f"id-{n}": f"answer {n}" for n in range(60)}
+
+
+def test_a_stop_does_not_wait_for_a_batch(tmp_path: Path) -> None:
+    arguments = ("-m", "fake:delay=0.05", "--data-dir", str(tmp_path / "data"))
+    with Server(*arguments, env={"PADDOCK_SERVER__SHUTDOWN_GRACE": "100"}) as server:
+        client = client_of(server)
+        id = submit(client, [chat_line(f"id-{n}", "say: " + "word " * 200) for n in range(3)]).id
+        wait_for(lambda: any(slot["is_processing"] for slot in server.client.get("/slots").json()), 30, "a line")
+    with Server(*arguments) as server:
+        client = client_of(server)
+        assert client.batches.retrieve(id).status == "in_progress"
+        client.batches.cancel(id)
+        assert finished(client, id).status == "cancelled"
