@@ -10,6 +10,7 @@ _COMMANDS = {
     "run": "Chat with a model at the terminal, or ask it one question.",
     "ps": "List the models that a running server has loaded.",
     "cache": "List what is cached, by model and tenant, or clear it.",
+    "batch": "Run files of requests when the server has time: run, submit, list, show, cancel, fetch.",
     "stop": "Unload a model of a running server.",
     "pull": "Download a model from the Hugging Face hub.",
     "verify": "Check the receipts of answers, and compute the answers again.",

@@ -11,8 +11,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 import click
@@ -23,6 +24,10 @@ URL_VARIABLE, KEY_VARIABLE = "PADDOCK_URL", "PADDOCK_API_KEY"
 _START_SECONDS = 60.0
 _IGNORED_FIELDS = "x-paddock-ignored-fields"
 _ALONE = ("--host", "127.0.0.1", "--api-prefix", "", "--ssl-key-file", "", "--ssl-cert-file", "")
+
+
+class NotFound(click.ClickException):
+    """The server does not have what was asked for."""
 
 
 class ServerUnreachable(click.ClickException):
@@ -61,11 +66,11 @@ class Server:
 
     def models(self) -> list[dict[str, Any]]:
         """The models, as `GET /v1/models` lists them."""
-        models: list[dict[str, Any]] = self._json("GET", "/v1/models")["data"]
+        models: list[dict[str, Any]] = self.request("GET", "/v1/models")["data"]
         return models
 
     def status(self) -> dict[str, Any]:
-        return self._json("GET", "/admin/status")
+        return self.request("GET", "/admin/status")
 
     def metrics(self) -> str:
         """The text of `GET /metrics`."""
@@ -76,19 +81,19 @@ class Server:
 
     def unload(self, model: str) -> list[str]:
         """Unload a model after its running requests. Returns the names of the models that were loaded."""
-        unloaded: list[str] = self._json("POST", "/admin/unload", {"model": model})["models"]
+        unloaded: list[str] = self.request("POST", "/admin/unload", {"model": model})["models"]
         return unloaded
 
     def cache(self) -> dict[str, Any]:
-        return self._json("GET", "/admin/cache")
+        return self.request("GET", "/admin/cache")
 
     def clear_cache(self, model: str | None, tenant: str | None) -> dict[str, Any]:
         """Returns what is left."""
-        return self._json("POST", "/admin/cache/clear", {"model": model, "tenant": tenant})
+        return self.request("POST", "/admin/cache/clear", {"model": model, "tenant": tenant})
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """A whole chat completion."""
-        return self._json("POST", "/v1/chat/completions", body)
+        return self.request("POST", "/v1/chat/completions", body)
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """The whole reply of any endpoint."""
@@ -111,12 +116,22 @@ class Server:
                         raise click.ClickException(event["error"]["message"])
                     yield event
 
-    def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def request(self, method: str, path: str, body: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+        """The JSON of any route. `options` are those of httpx: `params`, or `data` and `files` for a form."""
         with self._reached():
-            response = self._client.request(method, path, json=body)
+            response = self._client.request(method, path, json=body, **options)
         _check(response)
         decoded: dict[str, Any] = response.json()
         return decoded
+
+    def download(self, path: str, file: BinaryIO) -> None:
+        """Write the content of a route to a file."""
+        with self._reached(), self._client.stream("GET", path) as response:
+            if response.is_error:
+                response.read()
+            _check(response)
+            for part in response.iter_bytes():
+                file.write(part)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
@@ -132,7 +147,8 @@ def _check(response: httpx.Response) -> None:
     if not response.is_error:
         return
     with suppress(msgspec.DecodeError, KeyError, TypeError):
-        raise click.ClickException(msgspec.json.decode(response.content)["error"]["message"])
+        message = msgspec.json.decode(response.content)["error"]["message"]
+        raise (NotFound if response.status_code == HTTPStatus.NOT_FOUND else click.ClickException)(message)
     raise click.ClickException(f"the server answered {response.status_code}: {response.text[:200]}")
 
 

@@ -1,0 +1,96 @@
+"""The answers of a batch beside the records that they answer, as CSV or JSONL."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from paddock.cli.batches.lines import ROW, records
+
+ANSWER, PROBLEM = "answer", "error"
+
+
+class Results:
+    """Result files of a batch, found by `custom_id`. Only places are kept in memory."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._files = [path.open("rb") for path in paths]
+        self._places: dict[str, tuple[int, int]] = {}
+        for index, file in enumerate(self._files):
+            start = 0
+            for line in file:
+                self._places[msgspec.json.decode(line, type=_Named).custom_id] = index, start
+                start += len(line)
+
+    def answer(self, custom_id: str) -> tuple[str | None, str | None]:
+        """The text of the answer, or what went wrong."""
+        if (place := self._places.get(custom_id)) is None:
+            return None, "no result"
+        index, start = place
+        self._files[index].seek(start)
+        return answer_of(msgspec.json.decode(self._files[index].readline()))
+
+    def close(self) -> None:
+        for file in self._files:
+            file.close()
+
+
+class _Named(msgspec.Struct):
+    custom_id: str
+
+
+def answer_of(line: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The text of a result line's chat completion, or what went wrong."""
+    response, error = line.get("response"), line.get("error")
+    if response is not None and response.get("status_code") == 200:
+        message = response["body"]["choices"][0]["message"]
+        return message.get("content") or "", None
+    problem = error or (response or {}).get("body", {}).get("error") or {}
+    return None, problem.get("message") or "failed"
+
+
+def answered(source: Path, results: Results, *, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The records in their order, with the answer and the error. With `fields`, the answer is an object by a schema,
+    whose properties with these names are columns.
+    """
+    for number, record in enumerate(records(source), 1):
+        text, problem = results.answer(ROW.format(number))
+        if not fields:
+            yield {**record, ANSWER: text, PROBLEM: problem}
+            continue
+        values: Mapping[str, Any] = {}
+        if text is not None:
+            try:
+                found = msgspec.json.decode(text)
+                values = found if isinstance(found, dict) else {}
+            except msgspec.DecodeError:
+                problem = "the answer is not complete: it reached its token limit"
+        yield {**record, **{name: values.get(name) for name in fields}, PROBLEM: problem}
+
+
+def writer(path: Path) -> Callable[[TextIO, Iterator[dict[str, Any]]], None] | None:
+    """How to write records to this file; None: it is not for records."""
+    return {".csv": _write_csv, ".tsv": _write_csv, ".jsonl": _write_jsonl}.get(path.suffix.lower())
+
+
+def _write_csv(file: TextIO, rows: Iterator[dict[str, Any]]) -> None:
+    delimiter = "\t" if file.name.lower().endswith(".tsv") else ","
+    output: csv.DictWriter[str] | None = None
+    for row in rows:
+        if output is None:
+            output = csv.DictWriter(file, list(row), delimiter=delimiter, extrasaction="ignore")
+            output.writeheader()
+        output.writerow({name: _cell(value) for name, value in row.items()})
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float) else msgspec.json.encode(value).decode()
+
+
+def _write_jsonl(file: TextIO, rows: Iterator[dict[str, Any]]) -> None:
+    for row in rows:
+        file.write(msgspec.json.encode(row).decode() + "\n")
