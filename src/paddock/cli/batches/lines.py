@@ -14,6 +14,7 @@ ENDPOINT = "/v1/chat/completions"
 ROW = "row-{}"
 """The `custom_id` of a record, with its number from 1."""
 _LONGEST_SHOWN = 80
+_LONGEST_CELL = 1 << 30
 
 
 class BadInput(ValueError):
@@ -39,6 +40,7 @@ class Prompt:
 def records(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a CSV or TSV file, or the objects of a JSONL file. Raises `BadInput`."""
     if path.suffix.lower() in (".csv", ".tsv"):
+        csv.field_size_limit(_LONGEST_CELL)
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
             try:
@@ -46,6 +48,8 @@ def records(path: Path) -> Iterator[dict[str, Any]]:
                     if None in row or None in row.values():
                         raise BadInput(f"line {reader.line_num}: the row does not have {len(row)} columns as the first")
                     yield row
+            except UnicodeDecodeError:
+                raise BadInput(f"line {reader.line_num + 1}: the text is not UTF-8") from None
             except csv.Error as error:
                 raise BadInput(f"line {reader.line_num}: {error}") from None
         return
