@@ -215,7 +215,11 @@ def test_a_model_replaces_that_of_each_line(tmp_path: Path) -> None:
 
 def test_values_of_settings_are_json_or_text() -> None:
     assert settings(["a=1", "b=x y", 'c={"d": [true]}', "e=", "f=g=h"]) == {
-        "a": 1, "b": "x y", "c": {"d": [True]}, "e": "", "f": "g=h"
+        "a": 1,
+        "b": "x y",
+        "c": {"d": [True]},
+        "e": "",
+        "f": "g=h",
     }
 
 
