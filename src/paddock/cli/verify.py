@@ -236,7 +236,7 @@ def _compute_line(server: Server, one: Verified, model_name: str | None) -> None
     if model_name is not None:
         body["model"] = model_name
     try:
-        reply = server.post(endpoint, body)
+        reply = server.request("POST", endpoint, body)
         one.comparison = compare(receipt, msgspec.convert(reply["receipt"], Receipt))
     except ServerUnreachable:
         raise

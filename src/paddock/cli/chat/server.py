@@ -95,10 +95,6 @@ class Server:
         """A whole chat completion."""
         return self.request("POST", "/v1/chat/completions", body)
 
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """The whole reply of any endpoint."""
-        return self._json("POST", path, body)
-
     def stream(self, body: dict[str, Any]) -> Iterator[dict[str, Any] | str]:
         """A streamed chat completion: its events, and as texts the comments that show how far the model is loaded."""
         with self._reached(), self._client.stream("POST", "/v1/chat/completions", json=body) as response:
