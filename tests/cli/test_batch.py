@@ -135,6 +135,7 @@ def test_without_a_server_one_is_started_and_an_interrupted_run_goes_on(
     ("words", "problem"),
     [
         (("run", "in.jsonl"), "no url"),
+        (("run", "none.csv", "--prompt", "{text}"), "none.csv: there is no such file"),
         (("run", "in.jsonl", "--prompt", "{other}"), "record 1: there is no column 'other'; there are text"),
         (("run", "in.jsonl", "--prompt", "{}"), "--prompt"),
         (("run", "in.jsonl", "--prompt", "{text"), "--prompt"),

@@ -29,13 +29,14 @@ _MOST_SHOWN = 10
 _url = click.option("--url", metavar="URL", help="The server. [PADDOCK_URL, or the settings' host and port]")
 _api_key = click.option("--api-key", metavar="KEY", help="Its API key. [PADDOCK_API_KEY]")
 _INPUT: tuple[Callable[[Any], Any], ...] = (
-    click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
+    click.argument("file", type=click.Path(path_type=Path)),
     click.option("-m", "--model", metavar="MODEL", help="The model of all lines: a name, or for `run` a GGUF file."),
     click.option("--prompt", metavar="TEXT", help="FILE has records (CSV, TSV, JSONL): ask this, with {columns}."),
     click.option("--system", metavar="TEXT", default="", help="The system message for --prompt."),
     click.option(
         "--schema",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=click.Path(path_type=Path),
+        metavar="FILE",
         help="Answers are JSON by this schema, and its properties become columns. For --prompt.",
     ),
     click.option(
@@ -87,7 +88,7 @@ def run(
     OUTPUT is JSONL in the order of the answers, as the server wrote it. With --prompt it has the records in their order
     and the answers as more columns: CSV, TSV or JSONL.
     """
-    asked = _prompt(prompt, system, schema, parameters)
+    asked = _prompt(file, prompt, system, schema, parameters)
     is_table = asked is not None
     output = output or file.with_name(f"{file.stem}.output{file.suffix if is_table else '.jsonl'}")
     write = writer(output) if is_table else None
@@ -139,7 +140,7 @@ def submit(
     as_json: bool,
 ) -> None:
     """Send a file to a server, and print the id of the batch."""
-    asked = _prompt(prompt, system, schema, parameters)
+    asked = _prompt(file, prompt, system, schema, parameters)
     api = BatchApi(configured_server(url, api_key))
     try:
         endpoint = endpoint_of(file, asked)
@@ -246,7 +247,12 @@ def _server(url: str | None, key: str | None, weights: Path | None, work: Path) 
         yield server
 
 
-def _prompt(template: str | None, system: str, schema: Path | None, parameters: tuple[str, ...]) -> Prompt | None:
+def _prompt(
+    file: Path, template: str | None, system: str, schema: Path | None, parameters: tuple[str, ...]
+) -> Prompt | None:
+    for path in (file, schema):
+        if path is not None and not path.is_file():
+            raise click.UsageError(f"{path}: there is no such file")
     if template is None:
         if system or schema is not None or parameters:
             raise click.UsageError("--system, --schema and --set need --prompt: other lines have whole requests")
