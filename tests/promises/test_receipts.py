@@ -194,6 +194,23 @@ def test_a_file_that_was_replaced_after_the_load(tiny_models: dict[str, Path], t
         assert "load it again" in response.json()["error"]["message"]
 
 
+def test_adapters(tiny_models: dict[str, Path], tiny_adapters: list[Path], tmp_path: Path) -> None:
+    """The scales of the server at that time are in the request, also if the client did not send them."""
+    first, second = tiny_adapters
+    options = ("-m", str(tiny_models["llama"]), "--lora", f'"{first}","{second}"', "--deterministic")
+    with Server(*options) as server:
+        server.client.post("/lora-adapters", json=[{"id": 1, "scale": 0.5}]).raise_for_status()
+        reply = _reply(server, *_ASKED[3])
+        (adapter,) = reply["receipt"]["identity"]["adapters"]
+        assert (adapter["name"], adapter["scale"]) == (second.name, 0.5)
+        assert adapter["sha256"] == hashlib.sha256(second.read_bytes()).hexdigest()
+        assert reply["receipt"]["request"]["body"]["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 0.5}]
+        server.client.post("/lora-adapters", json=[{"id": 0, "scale": 1}]).raise_for_status()
+        done = _verify(tmp_path, [reply], "--server", server.url)
+    assert done.returncode == 0, done.stdout
+    assert "differs between" not in done.stdout
+
+
 def test_one_slot_without_batching_is_exact_cold_and_warm(model: Path) -> None:
     """With these flags alone: a receipt needs no `deterministic`, and a warm cache gives the same tokens."""
     flags = ("-m", str(model), "--parallel", "1", "--no-cont-batching", "-c", "2048")
