@@ -17,6 +17,7 @@ import pytest
 
 from tests.forking import run_command
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 
@@ -104,6 +105,7 @@ def test_every_error_has_the_request_id(fake_server: Server) -> None:
                 assert event["request_id"] == stream.headers["x-request-id"]
 
 
+@full
 def test_a_broken_stream_is_logged_as_an_error() -> None:
     bodies: dict[str, dict[str, Any]] = {
         CHAT: chat_body("hello"),
@@ -186,6 +188,7 @@ def test_a_log_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     assert "cannot write the log file" in done.stderr and "--log-file" in done.stderr
 
 
+@full
 def test_the_log_can_be_disabled() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -201,6 +204,7 @@ def test_the_log_can_be_disabled() -> None:
         assert process.wait(30) == 0
 
 
+@full
 def test_a_closed_log_pipe_does_not_stop_the_server() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", "--log-format", "json"],
@@ -215,6 +219,7 @@ def test_a_closed_log_pipe_does_not_stop_the_server() -> None:
         assert process.wait(30) == 0
 
 
+@full
 def test_a_failed_start_is_logged_as_json() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "paddock", "serve", "-m", "/no/such.gguf", "--log-format", "json"],

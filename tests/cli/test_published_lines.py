@@ -14,7 +14,7 @@ import pytest
 from paddock.cli.llama_server import PRESETS, VARIABLES
 from tests.forking import run_command
 from tests.server import Server, chat_body, wait_for
-from tests.tiers import is_full_tier
+from tests.tiers import full, is_full_tier
 
 _LINES: list[dict[str, Any]] = tomllib.loads((Path(__file__).parent / "llama_server_lines.toml").read_text("utf-8"))[
     "line"
@@ -90,6 +90,7 @@ def test_a_published_line_is_understood(line: dict[str, Any], tiny_models: dict[
         assert (done.returncode, "refused" in done.stdout) == (0, False), done.stdout + done.stderr
 
 
+@full
 @pytest.mark.parametrize("number", range(len(_LINES)), ids=map(_named, _LINES))
 def test_a_published_line_starts_and_answers(number: int, tiny_models: dict[str, Path], tmp_path: Path) -> None:
     line = _LINES[number]

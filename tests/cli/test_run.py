@@ -21,6 +21,7 @@ from paddock.cli.chat.printing import PlainPrinter
 from paddock.config import load_settings
 from tests.certificates import make_certificate
 from tests.server import Server
+from tests.tiers import full
 
 _PADDOCK = (sys.executable, "-m", "paddock")
 
@@ -207,6 +208,7 @@ def test_a_code_block_is_not_split() -> None:
 # ── ps and stop ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@full
 def test_ps_shows_a_loaded_model_and_stop_unloads_it(tmp_path: Path) -> None:
     with Server("-m", "fake:", "-a", "some-model") as server:
         _paddock("run", "hello", "--set", "max_tokens=1", cwd=tmp_path, url=server.url)

@@ -14,7 +14,7 @@ from paddock.engine import open_engine
 from paddock.errors import ModelLoadFailed
 from tests.engine.harness import Harness
 from tests.options import draft_params, engine_options
-from tests.tiers import examples
+from tests.tiers import examples, full
 
 # Without rounding to half precision a step of another shape gives the same text.
 EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "n_threads": 1}
@@ -145,6 +145,7 @@ def test_a_model_whose_memory_cannot_be_cut_does_not_draft_and_logs_it(
     harness.close()
 
 
+@full
 @pytest.mark.parametrize("kv_unified", [True, False], ids=["unified", "streams"])
 def test_a_draft_model_for_a_model_with_sliding_windows(
     tiny_models: dict[str, Path], draft: Path, kv_unified: bool

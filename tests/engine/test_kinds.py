@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from paddock.types import Constraint
 from tests.engine.harness import Harness
-from tests.tiers import examples
+from tests.tiers import examples, full
 
 KINDS = ["llama", "latent", "positions", "sliding_window", "recurrent", "hybrid"]
 TEXTS = [" ".join(f"word{(n * k) % 13}" for n in range(20 + 15 * k)) for k in range(1, 5)]
 
 
+@full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unified", [True, False])
 def test_concurrent_requests_with_cancellation_and_repetition(

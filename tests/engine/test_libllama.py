@@ -26,6 +26,7 @@ from tests.forking import run_command
 from tests.libraries.test_search import LINUX, elf_start
 from tests.options import engine_options
 from tests.server import Server
+from tests.tiers import full
 
 KNOWN = "Known are llama.cpp 0.4.1 and 0.5.0: pip install xllamacpp=="
 OTHER_CPU = 258  # LoongArch
@@ -250,6 +251,7 @@ def refused(request: pytest.FixtureRequest, tmp_path: Path) -> Found:
     return Found(path, VARIABLE)
 
 
+@full
 @LINUX
 def test_a_server_and_the_doctor_show_the_line(refused: Found, tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     line, env = _refusal(refused), {VARIABLE: str(refused.path)}

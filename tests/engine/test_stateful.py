@@ -120,6 +120,7 @@ def test_several_answers_to_one_prompt_compute_it_once(model: Model) -> None:
     harness.close()
 
 
+@full
 def test_evicted_states_are_computed_again(model: Model) -> None:
     harness = precise_harness(model.path, kv_unified=model.unified)
     alone = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
@@ -138,6 +139,7 @@ def test_evicted_states_are_computed_again(model: Model) -> None:
     harness.close()
 
 
+@full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ram", [64 << 20, 0])
 @pytest.mark.usefixtures("reuse")
@@ -228,6 +230,7 @@ def test_answers_to_one_prompt_do_not_run_out_of_windows(tiny_models: dict[str, 
     harness.close()
 
 
+@full
 @pytest.mark.usefixtures("reuse")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unified", [True, False])

@@ -9,6 +9,7 @@ import pytest
 
 from paddock.types import SlotPrefix
 from tests.engine.harness import Harness
+from tests.tiers import full
 
 TEXT = " ".join(f"the {n} of and in an{n}" for n in range(40))
 
@@ -23,6 +24,7 @@ def _restore(harness: Harness, slot: int, prefix: SlotPrefix, packed: bytes) -> 
     return harness.scheduler.slots.adopt(slot, prefix, harness.engine.unpack(memoryview(packed), len(prefix.tokens)))
 
 
+@full
 @pytest.mark.parametrize("here", [True, False])
 @pytest.mark.parametrize("there", [True, False])
 @pytest.mark.parametrize(

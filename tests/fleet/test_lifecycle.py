@@ -185,6 +185,7 @@ def test_a_cancelled_request_does_not_cancel_the_load() -> None:
     run(scenario())
 
 
+@full
 def test_out_of_memory_unloads_idle_models() -> None:
     async def scenario() -> None:
         async with open_fleet(model("a"), model("b", "alone=1"), model("c", pinned=True)) as fleet:
@@ -224,6 +225,7 @@ def test_a_crash_after_the_first_delta_is_an_error() -> None:
     run(scenario())
 
 
+@full
 def test_a_crash_loop_leads_to_a_backoff() -> None:
     async def scenario() -> None:
         async with open_fleet(model("a"), model("b")) as fleet:
@@ -245,6 +247,7 @@ def test_a_crash_loop_leads_to_a_backoff() -> None:
     run(scenario())
 
 
+@full
 def test_a_success_resets_the_failures() -> None:
     async def scenario() -> None:
         async with open_fleet(model("a")) as fleet:

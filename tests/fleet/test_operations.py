@@ -12,6 +12,7 @@ from paddock.fleet import Catalogue
 from tests.fleet.fleets import NO_LIMIT, TWO_SECONDS, begin, model, open_fleet, pid_of, run, states, text, until
 from tests.options import engine_options
 from tests.server import alive
+from tests.tiers import full
 
 
 def test_unload_waits_for_running_requests() -> None:
@@ -65,6 +66,7 @@ def test_a_load_can_be_cancelled_at_any_time(steps: int) -> None:
     run(scenario())
 
 
+@full
 def test_a_reload_touches_only_changed_models() -> None:
     async def scenario() -> None:
         same, changed, gone = model("same"), model("changed", "delay=0.02"), model("gone", "delay=0.02")
@@ -93,6 +95,7 @@ def test_a_reload_touches_only_changed_models() -> None:
     run(scenario())
 
 
+@full
 def test_a_reload_to_a_broken_model_is_refused_during_the_unload() -> None:
     """The same error as after the unload, and without waiting for the requests of the old model."""
 

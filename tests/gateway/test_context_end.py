@@ -10,6 +10,7 @@ import openai
 import pytest
 
 from tests.server import Server, chat_body, events
+from tests.tiers import full
 
 _N_CTX = 100
 _LONG = "x" * 300
@@ -64,6 +65,7 @@ def test_openais_client_has_the_numbers(server: Server) -> None:
     assert isinstance(caught.value.body, dict) and caught.value.body["n_ctx"] == _N_CTX
 
 
+@full
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 def test_a_stream_that_began_while_the_model_was_loading_ends_with_it(path: str) -> None:
     with (

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 JSON, EVENTS = "application/json", "text/event-stream"
 ENDLESS = ("/models/sse", "/live")
@@ -267,6 +268,7 @@ def test_infill_matches_the_document(document: dict[str, Any], tiny_models: dict
         _validate(server.client.post("/infill", json=body).json(), _schema(document, "POST", "/infill"))
 
 
+@full
 def test_vectors_and_scores_match_the_document(document: dict[str, Any]) -> None:
     for flag, examples in (("--embedding", VECTORS), ("--reranking", SCORES)):
         with Server("-m", "fake:", flag) as server:

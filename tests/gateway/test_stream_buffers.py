@@ -19,6 +19,7 @@ from paddock.gateway.generation.stream_buffers import BufferLimits, StreamBuffer
 from paddock.gateway.http.framing import SSE
 from tests.gateway.key_config import KeyConfig
 from tests.server import Server, chat_body, wait_for
+from tests.tiers import full
 
 CHAT, STREAM, LOOKUP = "/v1/chat/completions", "/v1/stream", "/v1/streams/lookup"
 ROUTES: dict[str, Any] = {
@@ -214,6 +215,7 @@ def test_limits_and_metrics(tmp_path: Path) -> None:
             assert line in page
 
 
+@full
 def test_a_stopping_server_finishes_a_stream_without_a_reader() -> None:
     with Server("-m", "fake:delay=0.02", env={"PADDOCK_SERVER__SHUTDOWN_GRACE": "120"}) as server:
         with _begin(server, "stopping", max_tokens=250) as response:  # five seconds, to ask the stopping server

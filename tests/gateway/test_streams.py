@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 TIMINGS = {
@@ -45,6 +46,7 @@ def slow_server() -> Iterator[Server]:
         yield server
 
 
+@full
 @pytest.mark.parametrize(
     ("path", "body"), [(CHAT, chat_body("say: x")), (COMPLETIONS, {"prompt": "x"}), ("/completion", {"prompt": "x"})]
 )
@@ -61,6 +63,7 @@ def test_comments_keep_a_silent_stream_alive(slow_server: Server, path: str, bod
 # ── slow clients ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@full
 def test_a_client_that_does_not_read_ends_its_own_answer() -> None:
     """The server buffers deltas up to a limit. Then it ends the generation with an error."""
     with Server("-m", "fake:", "-np", "64") as server:
@@ -124,6 +127,7 @@ def test_timings_of_several_answers(fake_server: Server) -> None:
     assert many["timings"]["predicted_n"] == 16
 
 
+@full
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -188,6 +192,7 @@ SLOW_TO_LOAD = [
 ]
 
 
+@full
 def test_streams_begin_while_the_model_loads() -> None:
     with Server("-m", "fake:load=6") as server, ThreadPoolExecutor(len(SLOW_TO_LOAD)) as pool:
 

@@ -114,6 +114,7 @@ def test_the_traffic_of_a_user_does_not_depend_on_others() -> None:
 # ── replicas ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@full
 @pytest.mark.parametrize("mix", [_CONVERSATIONS, Mix()], ids=["conversations", "with bursts and single requests"])
 def test_four_replicas_reach_nine_tenths_of_the_hit_rate_of_a_single_one(mix: Mix) -> None:
     hits = {

@@ -15,6 +15,7 @@ import pytest
 
 from tests import tiny_models as tiny
 from tests.server import Server, alive, events, wait_for
+from tests.tiers import full
 
 PROMPT = "The mare stands by the brook. " * 12
 Listed = list[tuple[int, float]]
@@ -91,6 +92,7 @@ def test_concurrent_requests_with_different_adapters(
         assert list(pool.map(lambda index: _answer(server, SETS[index]), order)) == [alone[index] for index in order]
 
 
+@full
 def test_batches_with_the_same_adapters(server: Server) -> None:
     prompts = [f"Stable {number} " * 30 for number in range(4)]
     asked = [(listed, prompt) for prompt in prompts for listed in (NONE, FIRST, SECOND)]

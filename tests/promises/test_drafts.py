@@ -33,6 +33,7 @@ def _stable_parts(answer: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in answer.items() if key not in ("id", "created", "timings", "id_slot", "model")}
 
 
+@full
 @pytest.mark.parametrize(
     "options",
     [

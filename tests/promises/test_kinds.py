@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server import Server
+from tests.tiers import full
 
 SYSTEM = "You keep the paddock. " + " ".join(f"Horse {n} eats {n % 7} apples." for n in range(12))
 QUESTIONS = ["Who eats most of them?", "Which horse eats no apple?", "How many horses are there?", "What do I owe you?"]
@@ -46,6 +47,7 @@ def _computed(body: dict[str, Any]) -> int:
     return int(usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"])
 
 
+@full
 def test_a_shared_prompt_is_computed_once(server: Server) -> None:
     alone = [_texts(_ask(server, question, cache_prompt=False)) for question in QUESTIONS]
     with ThreadPoolExecutor(len(QUESTIONS)) as pool:

@@ -178,6 +178,7 @@ def test_a_failing_replica_is_not_used(tmp_path: Path) -> None:
             assert sum(_counted(server, "paddock_replica_requests_total", "bad")) < 24
 
 
+@full
 @pytest.mark.parametrize("way", ["refuses", "breaks off", "falls silent", "talks nonsense", "never ends", "loads"])
 def test_a_failure_before_the_first_token_is_retried_on_another_replica(
     fake_server: Server, tmp_path: Path, way: str

@@ -14,6 +14,7 @@ import pytest
 
 from tests.server import Server, alive, chat_body, client_of, events, wait_for
 from tests.sockets import Wire, post
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 
@@ -66,6 +67,7 @@ def _running(server: Server) -> int:
     return sum(bool(slot["is_processing"]) for slot in server.client.get("/slots").json())
 
 
+@full
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_sigterm_lets_a_stream_finish(sign: signal.Signals) -> None:
     with Server("-m", "fake:delay=0.01", env={"PADDOCK_SERVER__SHUTDOWN_GRACE": "120"}) as server:

@@ -17,6 +17,7 @@ import pytest
 from paddock.gateway.ops.metrics.families import FAMILIES
 from tests.replicas.llama_server import LlamaServer, llama_server_binary
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 Kind = Literal["llama-server", "workers", "paddocks"]
 _OPTIONS = ("-c", "2048", "-np", "2")
@@ -182,6 +183,7 @@ def test_a_disconnect_frees_the_slot(pool: Pool) -> None:
     wait_for(lambda: not any(_processing(pool)), 30, "all slots to be idle")
 
 
+@full
 def test_both_replicas_are_used_under_load(pool: Pool) -> None:
     before = _sent(pool)
     with ThreadPoolExecutor(8) as threads:
@@ -216,6 +218,7 @@ def test_all_replica_metrics(pool: Pool) -> None:
     assert shown == (declared - only_elsewhere if pool.kind == "workers" else declared)
 
 
+@full
 def test_drain_loses_no_request(pool: Pool) -> None:
     body = chat_body("Tell me of the sea.", max_tokens=40, ignore_eos=True, stream=True)
     with ExitStack() as stack:

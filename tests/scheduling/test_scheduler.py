@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from paddock.engine.fake_text import fake_logprobs
 from tests.scheduling.harness import CUT, Harness, Memories, Texts, answer_alone
+from tests.tiers import full
 
 
 @given(st.lists(Texts, min_size=1, max_size=8), st.integers(2, 40), st.booleans(), st.booleans(), Memories)
@@ -44,6 +45,7 @@ def test_a_full_cache_preempts_the_youngest(whole: bool | str) -> None:
     assert {id: harness.text(id) for id in prompts} == {id: answer_alone(text)[0] for id, text in prompts.items()}
 
 
+@full
 @pytest.mark.parametrize("ram", [1 << 20, 0])
 def test_a_preempted_leader_does_not_wait_for_its_followers(ram: int) -> None:
     for size in range(50, 95):

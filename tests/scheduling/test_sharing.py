@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from paddock.scheduling import Plan, Request, Scheduler, StepBudget
 from paddock.types import CacheShape, Sampled
 from tests.scheduling.harness import CUT, Harness, Memories, Texts, answer_alone
+from tests.tiers import full
 
 Layouts = pytest.mark.parametrize(
     ("unified", "whole"), [(True, False), (False, False), (True, True), (False, True), (True, CUT), (False, CUT)]
@@ -48,6 +49,7 @@ def test_a_single_key_is_served_in_order_without_preemption() -> None:
     assert [id for id, _ in harness.finished] == sorted(id for id, _ in harness.finished)
 
 
+@full
 @pytest.mark.parametrize("unified", [True, False])
 def test_keys_take_turns_in_a_single_slot(unified: bool) -> None:
     harness = Harness(parallel=1, kv_unified=unified, n_ctx=2048)

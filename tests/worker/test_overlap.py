@@ -24,7 +24,7 @@ from paddock.worker.commands import Add, Call, Ended, Event, Opened, Remove, Rep
 from paddock.worker.generation_thread import GenerationThread
 from paddock.worker.prompts import Reply
 from tests.options import draft_params, engine_options
-from tests.tiers import examples
+from tests.tiers import examples, full
 from tests.worker.stepped import FreeLock, SteppedThread, comparable, new_requests
 
 _THINK = detect_format("<think></think>")
@@ -297,6 +297,7 @@ _SHAPE = {"n_ctx": 2048, "parallel": 4, "kv_unified": False, "n_threads": 1}
 """In this layout no answer depends on the cells that it gets."""
 
 
+@full
 def test_a_real_model_answers_the_same(demo_model: Path) -> None:
     schema = Constraint("json_schema", '{"type": "object", "properties": {"name": {"enum": ["Ann", "Bob"]}}}', "schema")
     asked: list[tuple[str, GenerateRequest]] = [

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from paddock.errors import InvalidRequest
 from paddock.text.reply.formats import detect_format
 from paddock.types import Tool
+from tests.tiers import full
 from tests.worker.reply_grammars import (
     BARE,
     SINGLE,
@@ -26,6 +27,7 @@ from tests.worker.reply_grammars import (
 )
 
 
+@full
 @pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_required_call_matches_its_schema(name: str, controls: bool) -> None:
@@ -133,6 +135,7 @@ DEEP = Tool(
 )
 
 
+@full
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_nested_values_match_their_schemas(name: str) -> None:
     read, grammar = read_prompt(TEMPLATES[name], tools=(DEEP,), must_call=True, parallel_calls=False)

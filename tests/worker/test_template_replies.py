@@ -14,6 +14,7 @@ from paddock.text.reply.formats import detect_format
 from paddock.types import ChatPrompt, Constraint, GenerateRequest
 from paddock.worker.prompts import PromptReader
 from tests.text.test_round_trip import ONLY_REASONING, USER, before_end, templates
+from tests.tiers import full
 from tests.worker.reply_grammars import (
     INFO,
     TOOLS,
@@ -63,6 +64,7 @@ def _parse_rest(name: str, text: str) -> str:
     return (parser.feed(text).content + parser.finish().content).strip()
 
 
+@full
 @pytest.mark.parametrize("name", templates())
 def test_a_free_reply_may_be_written_as_the_template_does(name: str) -> None:
     arguments = {"title": "Aare", "kind": "trip", "days": 3}
@@ -81,6 +83,7 @@ def test_a_free_reply_may_be_written_as_the_template_does(name: str) -> None:
             assert grammar.complete or not grammar.forbidden()[257] or ONLY_REASONING in name, text
 
 
+@full
 @pytest.mark.parametrize("name", templates())
 def test_structured_content_may_be_written_as_the_template_does(name: str) -> None:
     body = Constraint("json_schema", '{"type": "object", "required": ["a"]}', "response_format")
