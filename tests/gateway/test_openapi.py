@@ -15,7 +15,12 @@ from tests.tiers import full
 
 JSON, EVENTS = "application/json", "text/event-stream"
 ENDLESS = ("/models/sse", "/live")
-PLAIN = ("/v1/files/{file_id}/content", "/metrics", "/v1/stream")
+PLAIN = (
+    "/v1/files/{file_id}/content",
+    "/v1/messages/batches/{message_batch_id}/results",
+    "/metrics",
+    "/v1/stream",
+)
 
 VECTORS: dict[str, Any] = {
     "/v1/embeddings": {"input": ["a", "b"]},
@@ -100,6 +105,12 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("POST", "/slots/0?action=erase", None),
     ("POST", "/props", {}),
 ]
+_MESSAGE_BATCH = "/v1/messages/batches/{message_batch_id}"
+MESSAGE_BATCHES = {
+    *(("POST", path) for path in ("/v1/messages/batches", f"{_MESSAGE_BATCH}/cancel")),
+    *(("GET", path) for path in ("/v1/messages/batches", _MESSAGE_BATCH)),
+    ("DELETE", _MESSAGE_BATCH),
+}
 BATCHES = {
     *(("POST", path) for path in ("/v1/files", "/v1/batches", "/v1/batches/{batch_id}/cancel")),
     *(("GET", path) for path in ("/v1/files", "/v1/files/{file_id}", "/v1/batches", "/v1/batches/{batch_id}")),
@@ -232,6 +243,7 @@ def test_answers_match_the_document(server: Server, document: dict[str, Any]) ->
         ("DELETE", "/v1/stream"),
         ("DELETE", "/models"),
         *BATCHES,
+        *MESSAGE_BATCHES,
     }
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere
 
@@ -249,6 +261,20 @@ def test_answers_about_batches_match_the_document(server: Server, document: dict
             sent = {"json": body}
         used = server.client.post("/v1/files", **form).json()["id"] if method == "DELETE" else file
         response = server.client.request(method, path.format(file_id=used, batch_id=batch), **sent)
+        assert response.status_code == 200, (path, response.text)
+        schema = _schema(document, method, path)
+        _validate(response.json(), schema)
+        _no_more_than(response.json(), schema, document["components"])
+
+
+def test_answers_about_message_batches_match_the_document(server: Server, document: dict[str, Any]) -> None:
+    body = {"requests": [{"custom_id": "a", "params": chat_body("say: x", max_tokens=9)}]}
+    batch = server.client.post("/v1/messages/batches", json=body).json()["id"]
+    url = f"/v1/messages/batches/{batch}"
+    wait_for(lambda: server.client.get(url).json()["processing_status"] == "ended", 30, "the batch")
+    for method, path in sorted(MESSAGE_BATCHES, reverse=True):
+        sent: dict[str, Any] = {"json": body} if (method, path) == ("POST", "/v1/messages/batches") else {}
+        response = server.client.request(method, path.format(message_batch_id=batch), **sent)
         assert response.status_code == 200, (path, response.text)
         schema = _schema(document, method, path)
         _validate(response.json(), schema)

@@ -79,6 +79,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     keep_results: int | None = None
     """Seconds after which the result files are deleted; None: they are kept."""
     total: int = 0
+    not_run: int = 0
+    """Lines in the error file because the batch expired or was cancelled."""
     output: ResultPart = ResultPart()
     errors: ResultPart = ResultPart()
     usage: TokenUsage = TokenUsage()
@@ -140,6 +142,10 @@ class Result(msgspec.Struct, frozen=True):
     error: tuple[str, str] | None = None
     """Code and message, if there is no response."""
     usage: TokenUsage = TokenUsage()
+
+    @property
+    def was_run(self) -> bool:
+        return self.error is None or self.error[0] not in ("batch_expired", "batch_cancelled")
 
     @property
     def is_success(self) -> bool:

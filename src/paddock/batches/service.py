@@ -10,14 +10,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
 from paddock.batches.folder import DataFolder
-from paddock.batches.records import Batch, Dialect, StoredFile, new_id
+from paddock.batches.records import Batch, Dialect, Mistake, StoredFile, new_id
 from paddock.batches.runner import Backend, Options, Runner, StoreThread
 from paddock.batches.store import Store
+from paddock.batches.validation import Validator
 from paddock.errors import BatchesUnavailable, PaddockError, QuotaExceeded, RequestTooLarge, StartupError, StorageFull
 from paddock.receipts import SigningKey
 
@@ -159,8 +160,66 @@ class Batches:
     ) -> Batch:
         """The input file must exist. It is validated later."""
         store = await self._open()
+        batch = self._new_batch(
+            owner,
+            dialect=dialect,
+            endpoint=endpoint,
+            input_file=input_file,
+            window=window,
+            seconds=seconds,
+            metadata=metadata,
+            deterministic=deterministic,
+            receipts=receipts,
+            allow_change=allow_change,
+            keep_results=keep_results,
+        )
+        await self._start(store, batch)
+        return batch
+
+    async def create_valid(self, owner: str, **fields: Any) -> tuple[Batch, list[Mistake]]:
+        """The same, for an API that refuses mistakes at once: then nothing is created, and the input file is deleted.
+        The file must be small.
+        """
+        store = await self._open()
+        batch = self._new_batch(owner, **fields)
+        mistakes = await asyncio.to_thread(self._mistakes, batch)
+        if mistakes:
+            await self._call(store.discard_file, batch.input_file)
+        else:
+            await self._start(store, batch)
+        return batch, mistakes
+
+    def _mistakes(self, batch: Batch) -> list[Mistake]:
+        validator = Validator(batch.endpoint, self._backend.check(batch), longest=self._options.longest_body)
+        first: dict[str, int] = {}
+        for valid in validator.lines(self._folder.file(batch.input_file)):
+            earlier = first.setdefault(valid.line.custom_id, valid.line.number)
+            if earlier != valid.line.number:
+                validator.repeat(valid.line, earlier)
+        return validator.report()
+
+    async def _start(self, store: Store, batch: Batch) -> None:
+        await self._call(store.add_batch, batch)
+        if self.runner is not None:
+            self.runner.update(batch)
+
+    def _new_batch(
+        self,
+        owner: str,
+        *,
+        dialect: Dialect,
+        endpoint: str,
+        input_file: str,
+        window: str,
+        seconds: int,
+        metadata: Mapping[str, str],
+        deterministic: bool = False,
+        receipts: bool = False,
+        allow_change: bool = False,
+        keep_results: int | None = None,
+    ) -> Batch:
         now = int(self._clock())
-        batch = Batch(
+        return Batch(
             id=new_id("batch_" if dialect == "openai" else "msgbatch_"),
             owner=owner,
             dialect=dialect,
@@ -177,10 +236,6 @@ class Batches:
             allow_change=allow_change,
             keep_results=keep_results,
         )
-        await self._call(store.add_batch, batch)
-        if self.runner is not None:
-            self.runner.update(batch)
-        return batch
 
     async def batch(self, owner: str, id: str, dialect: Dialect) -> Batch:
         return await self._call((await self._open()).batch, owner, id, dialect)

@@ -141,6 +141,10 @@ class Store:
             if id not in used:
                 self._remove_file(id)
 
+    def discard_file(self, id: str) -> None:
+        """Delete a file that nothing uses."""
+        self._remove_file(id)
+
     def _remove_file(self, id: str) -> None:
         with self._transaction():
             self._db.execute("DELETE FROM files WHERE id = ?", (id,))
@@ -289,7 +293,8 @@ class Store:
                         ((state, end, id, number) for number, end in ends),
                     )
                 usage = sum((result.usage for result in new), batch.usage)
-                return self._write(batch, output=output, errors=errors, usage=usage)
+                not_run = batch.not_run + sum(not result.was_run for result in new)
+                return self._write(batch, output=output, errors=errors, usage=usage, not_run=not_run)
         except BaseException:
             self._cut(batch)
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from paddock.gateway.dialects.anthropic.answer import PING, MessageAnswer, parse
+from paddock.gateway.dialects.anthropic.batches import message_batch_routes
 from paddock.gateway.dialects.anthropic.request import CountTokensRequest, MessagesRequest
 from paddock.gateway.dialects.anthropic.schema import Event, Failure, Message, TokenCount, anthropic_error_body
 from paddock.gateway.dialects.dialect import Dialect
@@ -41,6 +42,15 @@ ANTHROPIC: Final = Dialect(
             count_message_tokens,
         )
     ],
+    routers=lambda services: [message_batch_routes(services)],
+    permissions={
+        "key": [
+            *("POST /v1/messages/batches", "GET /v1/messages/batches"),
+            *(f"{method} /v1/messages/batches/{{message_batch_id}}" for method in ("GET", "DELETE")),
+            "POST /v1/messages/batches/{message_batch_id}/cancel",
+            "GET /v1/messages/batches/{message_batch_id}/results",
+        ]
+    },
     keep_alive=PING,
     prefixes=["/v1/messages", "/messages"],
     error_body=anthropic_error_body,

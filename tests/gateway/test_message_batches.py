@@ -1,0 +1,91 @@
+"""Anthropic's message batches of a real server, with the `anthropic` package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.server import Server, wait_for
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server("-m", "fake:delay=0.002", "-np", "2") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: Server) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as client:
+        yield client
+
+
+def item(id: str, text: str, **params: Any) -> Any:
+    messages = [{"role": "user", "content": text}]
+    return {"custom_id": id, "params": {"model": "fake", "max_tokens": 50, "messages": messages, **params}}
+
+
+def test_a_whole_life(client: anthropic.Anthropic) -> None:
+    batches = client.messages.batches
+    made = batches.create(requests=[item("a", "say: yes"), item("b", "raise: no"), item("c", "say: also")])
+    assert (made.type, made.processing_status, made.results_url) == ("message_batch", "in_progress", None)
+    wait_for(lambda: batches.retrieve(made.id).processing_status == "ended", 30, "the batch")
+    batch = batches.retrieve(made.id)
+    assert batch.ended_at is not None
+    assert batch.request_counts.model_dump() == {
+        "processing": 0,
+        "succeeded": 2,
+        "errored": 1,
+        "canceled": 0,
+        "expired": 0,
+    }
+    found: dict[str, Any] = {line.custom_id: line.result for line in batches.results(made.id)}
+    assert found["a"].message.content[0].text == "yes"
+    assert found["c"].type == "succeeded"
+    assert (found["b"].type, found["b"].error.type) == ("errored", "error")
+    assert made.id in [one.id for one in batches.list(limit=1)]
+    assert batches.delete(made.id).type == "message_batch_deleted"
+    with pytest.raises(anthropic.NotFoundError):
+        batches.retrieve(made.id)
+
+
+def test_cancel(client: anthropic.Anthropic) -> None:
+    batches = client.messages.batches
+    made = batches.create(requests=[item(f"id-{n}", "say: " + "word " * 100, max_tokens=900) for n in range(40)])
+    with pytest.raises(anthropic.AnthropicError):
+        batches.results(made.id)
+    assert batches.cancel(made.id).processing_status in ("canceling", "ended")
+    wait_for(lambda: batches.retrieve(made.id).processing_status == "ended", 30, "the batch")
+    batch = batches.retrieve(made.id)
+    assert batch.cancel_initiated_at is not None
+    results = list(batches.results(made.id))
+    assert batch.request_counts.canceled + batch.request_counts.succeeded == len(results)
+    assert {line.result.type for line in results} <= {"canceled", "succeeded"}
+
+
+@pytest.mark.parametrize(
+    ("requests", "words"),
+    [
+        ([], "requests"),
+        ([item("a b", "x")], "custom_id"),
+        ([item("a", "x"), item("a", "y")], "requests\\[1\\].custom_id.*that of line 1"),
+        ([item("a", "x"), item("b", "x", max_tokens="many")], "requests\\[1\\].params.max_tokens"),
+        ([item("a", "x", stream=True)], "requests\\[0\\].params.stream"),
+    ],
+)
+def test_mistakes_are_refused_at_once(client: anthropic.Anthropic, requests: list[Any], words: str) -> None:
+    with pytest.raises(anthropic.BadRequestError, match=words):
+        client.messages.batches.create(requests=requests)
+
+
+def test_pages(client: anthropic.Anthropic) -> None:
+    batches = client.messages.batches
+    made = [batches.create(requests=[item("a", "say: x")]).id for _ in range(3)]
+    page = batches.list(limit=2)
+    assert [batch.id for batch in page.data] == made[:0:-1]
+    assert page.has_more
+    assert batches.list(limit=2, after_id=made[1]).data[0].id == made[0]
+    assert [batch.id for batch in batches.list(limit=2, before_id=made[0]).data] == made[:0:-1]
