@@ -1,0 +1,164 @@
+"""The runner with a server that answers as the test says, and a clock that the test sets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from paddock.batches.decisions import ModelView
+from paddock.batches.records import Batch, Line
+from paddock.batches.runner import Options, Reply
+from paddock.batches.service import Batches, Quotas
+from paddock.batches.validation import Check, Checked
+
+_URL = "/v1/chat/completions"
+
+
+class FakeServer:
+    """A backend whose replies are given by the custom_id."""
+
+    def __init__(self, reply: Callable[[str, int], Reply | None]) -> None:
+        """`reply` gets the custom_id and how often it has been run; None: it never ends."""
+        self._reply = reply
+        self.runs: dict[str, int] = {}
+        self.running = 0
+        self.most_running = 0
+        self.stopped = 0
+
+    def view(self, batch: Batch) -> ModelView:
+        return ModelView(slots=2)
+
+    def may_run(self, batch: Batch) -> str | None:
+        return None
+
+    def identity(self, model: str) -> str | None:
+        return "same"
+
+    def check(self, batch: Batch) -> Check:
+        return lambda body: Checked("m", body)
+
+    async def run(self, batch: Batch, line: Line, body: bytes, *, load: bool) -> Reply:
+        self.runs[line.custom_id] = self.runs.get(line.custom_id, 0) + 1
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        try:
+            await asyncio.sleep(0)
+            reply = self._reply(line.custom_id, self.runs[line.custom_id])
+            return reply if reply is not None else await asyncio.Future()
+        except asyncio.CancelledError:
+            self.stopped += 1
+            raise
+        finally:
+            self.running -= 1
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ok(*_: object) -> Reply:
+    return Reply(200, b'{"usage":{"prompt_tokens":3,"completion_tokens":2}}', "req_1")
+
+
+def run(folder: Path, server: FakeServer, ids: list[str], during: Callable[[Batches, Clock, Batch], Any] = ok) -> Batch:
+    """The batch of these lines when it has ended. `during` is called when it has been created."""
+
+    async def life() -> Batch:
+        clock = Clock()
+        batches = Batches(folder, server, Options(), Quotas(), clock=clock)
+        upload = await batches.upload("")
+        for id in ids:
+            line = {"custom_id": id, "method": "POST", "url": _URL, "body": {"n": id}}
+            await upload.write(json.dumps(line).encode() + b"\n")
+        file = await upload.finish("in.jsonl")
+        batch = await batches.create(
+            "",
+            dialect="openai",
+            endpoint=_URL,
+            input_file=file.id,
+            window="1h",
+            seconds=3600,
+            metadata={},
+        )
+        while not batch.has_ended:
+            await asyncio.sleep(0.002)
+            batch = await batches.batch("", batch.id, "openai")
+            result = during(batches, clock, batch)
+            if asyncio.iscoroutine(result):
+                await result
+        await batches.close()
+        return batch
+
+    return asyncio.run(asyncio.wait_for(life(), 60))
+
+
+def lines_of(folder: Path, file: str) -> dict[str, dict[str, Any]]:
+    path = folder / "files" / file
+    return (
+        {line["custom_id"]: line for line in map(json.loads, path.read_bytes().splitlines())} if path.exists() else {}
+    )
+
+
+def test_a_bounded_number_of_lines_run_at_once(tmp_path: Path) -> None:
+    server = FakeServer(ok)
+    batch = run(tmp_path, server, [f"id-{n}" for n in range(300)])
+    assert (batch.status, batch.output.lines, batch.usage.input) == ("completed", 300, 900)
+    assert server.most_running <= 4
+    assert set(server.runs.values()) == {1}
+
+
+def test_a_line_is_run_again_after_a_crash_a_few_times(tmp_path: Path) -> None:
+    crash = Reply(503, b'{"error":{}}', code="worker_crashed")
+    server = FakeServer(lambda id, runs: crash if id == "bad" or (id == "once" and runs == 1) else ok())
+    batch = run(tmp_path, server, ["good", "once", "bad"])
+    assert server.runs == {"good": 1, "once": 2, "bad": 3}
+    assert lines_of(tmp_path, batch.output_file).keys() == {"good", "once"}
+    assert lines_of(tmp_path, batch.error_file)["bad"]["response"]["status_code"] == 503
+
+
+def test_a_line_waits_while_the_server_cannot_run_it(tmp_path: Path) -> None:
+    later = Reply(429, b"{}", code="rate_limit_exceeded", retry_after=0.0)
+    server = FakeServer(lambda id, runs: later if runs < 20 else ok())
+    batch = run(tmp_path, server, ["a"])
+    assert (batch.status, server.runs) == ("completed", {"a": 20})
+
+
+def test_lines_that_were_not_run_in_time_are_in_the_error_file(tmp_path: Path) -> None:
+    server = FakeServer(lambda id, _: ok() if id == "a" else None)
+
+    def late(batches: Batches, clock: Clock, batch: Batch) -> None:
+        if batch.output.lines == 1:
+            clock.now = batch.expires_at
+
+    batch = run(tmp_path, server, ["a", "b", "c"], late)
+    assert (batch.status, batch.expired_at, batch.not_run) == ("expired", batch.expires_at, 2)
+    assert server.stopped == 2
+    assert lines_of(tmp_path, batch.output_file).keys() == {"a"}
+    errors = lines_of(tmp_path, batch.error_file)
+    assert {id: line["error"]["code"] for id, line in errors.items()} == dict.fromkeys("bc", "batch_expired")
+
+
+def test_an_unexpected_exception_fails_its_line_alone(tmp_path: Path) -> None:
+    def reply(id: str, runs: int) -> Reply:
+        if id == "bad":
+            raise RuntimeError("a mistake in the server")
+        return ok()
+
+    batch = run(tmp_path, FakeServer(reply), ["a", "bad"])
+    assert batch.status == "completed"
+    assert lines_of(tmp_path, batch.error_file)["bad"]["error"]["code"] == "internal_error"
+
+
+def test_cancelling_a_batch_that_is_validated(tmp_path: Path) -> None:
+    async def cancel(batches: Batches, clock: Clock, batch: Batch) -> None:
+        await batches.cancel("", batch.id, "openai")
+
+    batch = run(tmp_path, FakeServer(lambda *_: None), [f"id-{n}" for n in range(3000)], cancel)
+    assert batch.status == "cancelled"
+    assert batch.errors.lines == batch.total
