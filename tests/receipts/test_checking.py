@@ -99,6 +99,11 @@ def test_a_line_without_a_receipt() -> None:
     stripped = copy.deepcopy(_SIGNED)
     del stripped[-1]["response"]["body"]["receipt"]
     assert _problems(stripped) == ["line 5: it has no receipt"]
+    stripped = copy.deepcopy(_SIGNED)
+    del stripped[1]["response"]["body"]["receipt"]
+    assert [problem[:6] for problem in _problems(stripped)] == ["line 2", "line 3"]
+    mixed = [_SIGNED[0], stripped[1], chain_line(_SIGNED[2], receipt_hash(_receipt(_SIGNED[0])), _KEY)[0]]
+    assert _problems(mixed) == ["line 2: it has no receipt"], "the batch had a line that asked for none"
 
 
 def test_the_key() -> None:
@@ -169,6 +174,11 @@ def test_errors_of_a_line_in_the_middle() -> None:
         checker = Checker()
         for line in (*_SIGNED[:2], "{"):
             checker.check((line if isinstance(line, str) else json.dumps(line)).encode())
+
+
+def _receipt(line: dict[str, Any]) -> dict[str, Any]:
+    receipt: dict[str, Any] = line["response"]["body"]["receipt"]
+    return receipt
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

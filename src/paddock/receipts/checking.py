@@ -54,8 +54,7 @@ class Checker:
         given = body.get("receipt")
         if given is None:
             checked.problems.append("it has no receipt")
-            self.last = None
-            return checked
+            return checked  # the next line refers to the last receipt before
         checked.receipt = self._read(given)
         checked.problems += self._problems(line, body, given, checked)
         self.last = receipt_hash(given)
