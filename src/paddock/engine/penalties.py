@@ -68,17 +68,21 @@ class RepeatPenalty:
     def changes(self, logits: Logits, rows: Sequence[Penalized]) -> Changes:
         counted = [row.history.counts(self.window) for row in rows]
         places = _joined([(row.start, ids) for row, (ids, _) in zip(rows, counted, strict=True)])
-        before = logits.take(places)
+        before = logits.take(places, mode="clip")  # the ids were checked; this mode does not check them again
         after = before
         if self.repeat != 1:
             # The product for negative logits, the quotient for positive ones.
             nearer = np.minimum if self.repeat >= 1 else np.maximum
-            after = nearer(before * self.repeat, before / self.repeat)
+            after = before * self.repeat
+            nearer(after, before / self.repeat, out=after)
         if self.frequency or self.presence:
-            amounts = np.concatenate([counts for _, counts in counted])
-            amounts *= self.frequency
+            amounts = np.empty(len(places), np.float64)
+            end = 0
+            for _, counts in counted:
+                np.multiply(counts, self.frequency, out=amounts[end : (end := end + len(counts))])
             np.subtract(after, amounts, out=amounts)
-            amounts -= self.presence
+            if self.presence:
+                amounts -= self.presence
             after = amounts.astype(np.float32)
         return Changes(places, before, after)
 
