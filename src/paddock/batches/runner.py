@@ -129,6 +129,8 @@ class _Active:
     not_before: float = 0.0
     waiting_for: str | None = None
     warned: bool = False
+    checked_at: float = 0.0
+    """When the files of the model were looked at."""
     stop: list[Mistake] = field(default_factory=list)
 
 
@@ -344,7 +346,10 @@ class Runner:
             self._wake.set()
 
     async def _check_identity(self, active: _Active) -> None:
-        batch = active.batch
+        batch, now = active.batch, self._clock()
+        if abs(now - active.checked_at) < _TICK:
+            return
+        active.checked_at = now
         assert batch.model is not None, "set by the validation"
         identity = await self._thread.call(self._backend.identity, batch.model)
         if identity is None or identity == batch.identity:
