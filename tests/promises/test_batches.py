@@ -132,6 +132,7 @@ def test_a_missing_model_is_waited_for(tmp_path: Path, tiny_models: dict[str, Pa
         assert finished(client, id).status == "completed"
 
 
+@full
 def test_a_full_disk_pauses_batches(tmp_path: Path) -> None:
     """Files of the server cannot grow beyond a limit for a while, as if the disk were full."""
     with Server("-m", "fake:delay=0.01", "-np", "2", "--data-dir", str(tmp_path / "data")) as server:
