@@ -17,7 +17,8 @@ from starlette.routing import BaseRoute
 
 from paddock.gateway.http.framing import SSE, Framing
 
-_JSON, _TEXT = "application/json", "text/plain"
+_JSON = "application/json"
+TEXT = "text/plain"
 _COMPONENTS = "#/components/schemas/"
 
 
@@ -50,20 +51,20 @@ def describe(
     named: bool = False,
     error: Any = Error,
     prefix: str = "",
-    text: bool = False,
+    text: str = "",
     framing: Framing = SSE,
 ) -> dict[str, Any]:
     """Arguments for the decorator of a route.
 
     `answers` are the schemas of its bodies and `events` those of its stream. `done`: OpenAI's `[DONE]` ends the stream.
-    `named`: every event has its type as its name. `prefix` makes the names of a dialect's schemas unique. `text`: the
-    answer can be plain text.
+    `named`: every event has its type as its name. `prefix` makes the names of a dialect's schemas unique. `text`
+    is the media type of an answer that is no JSON.
     """
 
     def content() -> dict[str, Any]:
         made: dict[str, Any] = {_JSON: _media(answers, prefix)} if answers else {}
         if text:
-            made[_TEXT] = {"schema": {"type": "string"}}
+            made[text] = {"schema": {"type": "string"}}
         if events:
             made[framing.media_type] = _event_media((*events, error), prefix, framing, done=done, named=named)
         return made

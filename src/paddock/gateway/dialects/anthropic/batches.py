@@ -27,6 +27,7 @@ from paddock.gateway.http.responses import JSON
 _ENDPOINT: Final = "/v1/messages"
 _WINDOW: Final = 24 * 3600
 _MOST_REQUESTS: Final = 100_000
+_JSONL: Final = "application/x-jsonl"
 _TOGETHER = 64
 _encode = msgspec.json.encode
 
@@ -161,13 +162,13 @@ def message_batch_routes(services: Services) -> APIRouter:
         await batches().delete(caller_of(request).name, message_batch_id, "anthropic")
         return JSON(DeletedMessageBatch(id=message_batch_id))
 
-    @router.get("/v1/messages/batches/{message_batch_id}/results", **describe(text=True, **described))
+    @router.get("/v1/messages/batches/{message_batch_id}/results", **describe(text=_JSONL, **described))
     async def get_message_batch_results(request: Request, message_batch_id: str) -> Response:
         """A line of JSON for each request, in any order, when the batch has ended."""
         batch = await batches().batch(caller_of(request).name, message_batch_id, "anthropic")
         if not batch.has_ended:
             raise NotFound(f"the batch {batch.id} has no results yet: it is {batch.status}", param="message_batch_id")
-        return StreamingResponse(_results(batches().result_paths(batch)), media_type="application/x-jsonl")
+        return StreamingResponse(_results(batches().result_paths(batch)), media_type=_JSONL)
 
     return router
 

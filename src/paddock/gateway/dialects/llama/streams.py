@@ -16,7 +16,7 @@ from paddock.gateway.generation.stream_buffers import StreamBuffer, StreamBuffer
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.fields import BodyFields
-from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.openapi import TEXT, describe
 from paddock.gateway.http.responses import JSON
 
 _MOST_CONVERSATIONS = 1024
@@ -42,7 +42,7 @@ class StreamState(msgspec.Struct, kw_only=True):
 def stream_routes(services: Services) -> APIRouter:
     router = APIRouter(tags=["native"])
 
-    @router.get("/v1/stream", **describe(text=True))
+    @router.get("/v1/stream", **describe(text=TEXT))
     async def resume_stream(
         request: Request, conversation: _Conversation = "", offset: Annotated[str, Query(alias="from")] = "0"
     ) -> Response:

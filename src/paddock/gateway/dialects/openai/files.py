@@ -19,6 +19,7 @@ from paddock.gateway.http.multipart import MultipartParser, PartBegin, PartData,
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 
+_BYTES = "application/octet-stream"
 _MOST_FIELDS = 16
 _LONGEST_FIELD = 1024
 _LONGEST_NAME = 255
@@ -99,11 +100,11 @@ def file_routes(services: Services) -> APIRouter:
         """The size and the name of one file."""
         return JSON(shown_file(await batches_of(services).file(caller_of(request).name, file_id)))
 
-    @router.get("/v1/files/{file_id}/content", **describe(text=True))
+    @router.get("/v1/files/{file_id}/content", **describe(text=_BYTES))
     async def get_file_content(request: Request, file_id: str) -> Response:
         """The content of one file, as it was uploaded or written."""
         path = await batches_of(services).content(caller_of(request).name, file_id)
-        return FileResponse(path, media_type="application/octet-stream")
+        return FileResponse(path, media_type=_BYTES)
 
     @router.delete("/v1/files/{file_id}", **describe(FileDeleted))
     async def delete_file(request: Request, file_id: str) -> Response:

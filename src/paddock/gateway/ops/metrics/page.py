@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from paddock.batches import Batches
 from paddock.errors import NotSupported
 from paddock.fleet import Fleet
-from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.openapi import TEXT, describe
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.collecting import Point, Points, collect, libraries
 from paddock.gateway.ops.metrics.families import FAMILIES
@@ -108,7 +108,7 @@ def one_page(pages: Mapping[str, bytes]) -> list[Point]:
 def metrics_routes(page: MetricsPage, *, enabled: bool) -> APIRouter:
     router = APIRouter(tags=["health"])
 
-    @router.get("/metrics", **describe(text=True))
+    @router.get("/metrics", **describe(text=TEXT))
     async def metrics() -> Response:
         """All metrics, for Prometheus. Loads no model."""
         if not enabled:
