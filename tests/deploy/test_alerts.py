@@ -9,7 +9,10 @@ from paddock import errors
 
 ALERTS = (Path(__file__).parents[2] / "deploy/prometheus/alerts.yml").read_text("utf-8")
 
-_NOT_ABOUT_ANSWERS = {"buffers_full", "model_loading", "not_supported", "server_stopping", "too_many_connections"}
+_NOT_ABOUT_ANSWERS = {
+    *("batches_unavailable", "buffers_full", "model_loading", "not_supported", "server_stopping", "storage_full"),
+    "too_many_connections",
+}
 
 
 def _codes(of: type[errors.PaddockError]) -> set[str]:

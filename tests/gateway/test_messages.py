@@ -149,7 +149,7 @@ def test_fields_of_coding_agents_are_accepted(server: Server) -> None:
 def test_errors_outside_the_route_have_the_same_shape(server: Server) -> None:
     for path, headers, status, kind in (
         ("/v1/messages", {"x-api-key": "wrong"}, 401, "authentication_error"),
-        ("/v1/messages/batches", {}, 404, "not_found_error"),
+        ("/v1/messages/none", {}, 404, "not_found_error"),
     ):
         response = server.client.post(path, json={}, headers=headers)
         assert response.status_code == status
