@@ -216,4 +216,4 @@ def test_unsatisfiable_constraint_fails_only_its_request(tiny_server: Server) ->
         response = tiny_server.client.post("/completion", json=body)
         assert response.status_code == 400, response.text
         assert response.json()["error"]["code"] == "constraint_failed"
-    assert _complete(tiny_server, "x", n_predict=3)["tokens_predicted"] == 3
+    assert _complete(tiny_server, "x", n_predict=3, ignore_eos=True)["tokens_predicted"] == 3
