@@ -18,7 +18,7 @@ serve: $(VENV)/.installed-demo  ## Serve the demo model on 127.0.0.1:8080 (ARGS=
 # processes.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: $(VENV)/.installed-dev  ## Run the fast tests, in about 11 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
+test: $(VENV)/.installed-dev  ## Run the fast tests, in about 10 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
 	@$(PYTEST) -n 4 -m "not full" $(ARGS)
 
 # Both name the library, because a machine that has a compiled one uses it everywhere else.
