@@ -96,7 +96,7 @@ def test_programs_run(server_for: Callable[[Block], Server], block: Block, tmp_p
         pytest.skip("node is not installed")
     file = tmp_path / ("client.py" if block.language == "python" else "client.mjs")
     file.write_text(_at(block.code, server_for(block)))
-    done = subprocess.run([interpreter, file], capture_output=True, text=True, timeout=250)
+    done = subprocess.run([interpreter, file], cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.strip()) > 5
 

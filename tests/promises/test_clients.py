@@ -45,7 +45,7 @@ def test_documented_programs(demo_server: Server, block: Block, tmp_path: Path) 
         pytest.skip("node is not installed")
     file = tmp_path / ("client.py" if block.language == "python" else "client.mjs")
     file.write_text(_at(block.code, demo_server))
-    done = subprocess.run([interpreter, file], capture_output=True, text=True, timeout=250)
+    done = subprocess.run([interpreter, file], cwd=tmp_path, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.strip()) > 5
 
