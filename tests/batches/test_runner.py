@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paddock.batches.backend import Reply
 from paddock.batches.decisions import ModelView
-from paddock.batches.records import Batch, Line
-from paddock.batches.runner import Options, Reply
+from paddock.batches.records import Batch, Line, NewBatch
+from paddock.batches.runner import Options
 from paddock.batches.service import Batches, Quotas
 from paddock.batches.validation import Check, Checked
 
@@ -77,15 +78,8 @@ def run(folder: Path, server: FakeServer, ids: list[str], during: Callable[[Batc
             line = {"custom_id": id, "method": "POST", "url": _URL, "body": {"n": id}}
             await upload.write(json.dumps(line).encode() + b"\n")
         file = await upload.finish("in.jsonl")
-        batch = await batches.create(
-            "",
-            dialect="openai",
-            endpoint=_URL,
-            input_file=file.id,
-            window="1h",
-            seconds=3600,
-            metadata={},
-        )
+        new = NewBatch(dialect="openai", endpoint=_URL, input_file=file.id, window="1h", seconds=3600)
+        batch = await batches.create("", new)
         while not batch.has_ended:
             await asyncio.sleep(0.002)
             batch = await batches.batch("", batch.id, "openai")

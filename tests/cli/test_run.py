@@ -24,6 +24,7 @@ from tests.server import Server
 from tests.tiers import full
 
 _PADDOCK = (sys.executable, "-m", "paddock")
+_TWO_TOKENS = ("hello", "--set", "max_tokens=2", "--set", "ignore_eos=true", "--json")
 
 
 def _paddock(*arguments: str, stdin: str = "", cwd: Path, url: str = "") -> subprocess.CompletedProcess[str]:
@@ -54,17 +55,7 @@ def test_text_from_a_pipe_comes_before_the_question(fake_server: Server, tmp_pat
 
 def test_without_a_server_one_is_started_for_the_question(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     (tmp_path / ".env").write_text("PADDOCK_SERVER__API_KEYS=secret\n", "utf-8")  # the command knows its key
-    done = _paddock(
-        "run",
-        str(tiny_models["llama"]),
-        "hello",
-        "--set",
-        "max_tokens=2",
-        "--set",
-        "ignore_eos=true",
-        "--json",
-        cwd=tmp_path,
-    )
+    done = _paddock("run", str(tiny_models["llama"]), *_TWO_TOKENS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert (answer["model"], answer["usage"]["completion_tokens"]) == ("llama", 2)
@@ -260,16 +251,6 @@ def test_with_tls_settings_a_server_is_started_without_tls(tmp_path: Path, tiny_
     (tmp_path / ".env").write_text(
         f"PADDOCK_SERVER__SSL_CERT_FILE={certificate}\nPADDOCK_SERVER__SSL_KEY_FILE={key}\n", "utf-8"
     )
-    done = _paddock(
-        "run",
-        str(tiny_models["llama"]),
-        "hello",
-        "--set",
-        "max_tokens=2",
-        "--set",
-        "ignore_eos=true",
-        "--json",
-        cwd=tmp_path,
-    )
+    done = _paddock("run", str(tiny_models["llama"]), *_TWO_TOKENS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["usage"]["completion_tokens"] == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -104,6 +105,41 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def unanswered(self) -> int:
         return self.total - self.output.lines - self.errors.lines
+
+
+class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asks for."""
+
+    dialect: Dialect
+    endpoint: str
+    input_file: str
+    window: str
+    seconds: int
+    """The same as `window`."""
+    metadata: Mapping[str, str] = {}
+    deterministic: bool = False
+    receipts: bool = False
+    allow_change: bool = False
+    keep_results: int | None = None
+
+    def begun(self, owner: str, now: int) -> Batch:
+        return Batch(
+            id=new_id("batch_" if self.dialect == "openai" else "msgbatch_"),
+            owner=owner,
+            dialect=self.dialect,
+            endpoint=self.endpoint,
+            input_file=self.input_file,
+            output_file=new_id("file-"),
+            error_file=new_id("file-"),
+            window=self.window,
+            created_at=now,
+            expires_at=now + self.seconds,
+            metadata=dict(self.metadata),
+            deterministic=self.deterministic,
+            receipts=self.receipts,
+            allow_change=self.allow_change,
+            keep_results=self.keep_results,
+        )
 
 
 class NewLine(msgspec.Struct, frozen=True):

@@ -10,26 +10,23 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import Final
 
 import msgspec
 import structlog
 
-from paddock.batches.decisions import Candidate, MayLoad, ModelView, Start, decide, next_batch, outcome_of
+from paddock.batches.backend import Backend, Reply
+from paddock.batches.decisions import Candidate, MayLoad, Start, decide, next_batch, outcome_of
 from paddock.batches.preparation import prepare
 from paddock.batches.records import Batch, Ending, Line, Mistake, Result, Status, TokenUsage
 from paddock.batches.store import Store
+from paddock.batches.store_thread import StoreThread
 from paddock.batches.usage import usage_of
-from paddock.batches.validation import Check
 from paddock.types.windows import Window, is_open
 
 _log = structlog.get_logger(__name__)
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
 _TICK: Final = 1.0
 """Seconds between two looks at the clock, the models and the disk."""
 _LATER: Final = 1.0
@@ -42,36 +39,6 @@ _NOT_RUN: Final = {
     "expired": ("batch_expired", "the request was not run before the completion window ended"),
     "cancelled": ("batch_cancelled", "the batch was cancelled before the request was run"),
 }
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """The response to one line."""
-
-    status: int
-    """0: there was none."""
-    body: bytes
-    request_id: str = ""
-    code: str | None = None
-    """Of an error."""
-    message: str = ""
-    retry_after: float | None = None
-
-
-class Backend(Protocol):
-    """The server, as far as batches need it."""
-
-    def view(self, batch: Batch) -> ModelView: ...
-
-    def may_run(self, batch: Batch) -> str | None:
-        """Why no line may be run for the owner, or None."""
-
-    def identity(self, model: str) -> str | None:
-        """The identity of the model's files; None if no such model is served. Looks at the disk."""
-
-    def check(self, batch: Batch) -> Check:
-        """The validation of the bodies of this batch."""
-
-    async def run(self, batch: Batch, line: Line, body: bytes, *, load: bool) -> Reply: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +60,6 @@ class Counts:
     done: dict[str, int] = field(default_factory=dict)
     failed: dict[str, int] = field(default_factory=dict)
     tokens: dict[str, TokenUsage] = field(default_factory=dict)
-
-
-class StoreThread:
-    """Runs the operations of the store, one at a time, in the order in which they are called."""
-
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, "batches")
-
-    async def call(self, operation: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await asyncio.wrap_future(self._executor.submit(operation, *args, **kwargs))
-
-    def wait_for(self, operation: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """The same for another thread."""
-        return self._executor.submit(operation, *args, **kwargs).result()
-
-    def close(self) -> None:
-        self._executor.shutdown()
 
 
 @dataclass(slots=True, eq=False)

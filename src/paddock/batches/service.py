@@ -7,17 +7,19 @@ import os
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import structlog
 
+from paddock.batches.backend import Backend
 from paddock.batches.folder import DataFolder
-from paddock.batches.records import Batch, Dialect, Mistake, StoredFile, new_id
-from paddock.batches.runner import Backend, Options, Runner, StoreThread
+from paddock.batches.records import Batch, Dialect, Mistake, NewBatch, StoredFile, new_id
+from paddock.batches.runner import Options, Runner
 from paddock.batches.store import Store
+from paddock.batches.store_thread import StoreThread
 from paddock.batches.validation import Validator
 from paddock.errors import BatchesUnavailable, PaddockError, QuotaExceeded, RequestTooLarge, StartupError, StorageFull
 from paddock.receipts import SigningKey
@@ -143,45 +145,17 @@ class Batches:
 
     # ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create(
-        self,
-        owner: str,
-        *,
-        dialect: Dialect,
-        endpoint: str,
-        input_file: str,
-        window: str,
-        seconds: int,
-        metadata: Mapping[str, str],
-        deterministic: bool = False,
-        receipts: bool = False,
-        allow_change: bool = False,
-        keep_results: int | None = None,
-    ) -> Batch:
+    async def create(self, owner: str, new: NewBatch) -> Batch:
         """The input file must exist. It is validated later."""
-        store = await self._open()
-        batch = self._new_batch(
-            owner,
-            dialect=dialect,
-            endpoint=endpoint,
-            input_file=input_file,
-            window=window,
-            seconds=seconds,
-            metadata=metadata,
-            deterministic=deterministic,
-            receipts=receipts,
-            allow_change=allow_change,
-            keep_results=keep_results,
-        )
+        store, batch = await self._open(), new.begun(owner, int(self._clock()))
         await self._start(store, batch)
         return batch
 
-    async def create_valid(self, owner: str, **fields: Any) -> tuple[Batch, list[Mistake]]:
+    async def create_valid(self, owner: str, new: NewBatch) -> tuple[Batch, list[Mistake]]:
         """The same, for an API that refuses mistakes at once: then nothing is created, and the input file is deleted.
         The file must be small.
         """
-        store = await self._open()
-        batch = self._new_batch(owner, **fields)
+        store, batch = await self._open(), new.begun(owner, int(self._clock()))
         mistakes = await asyncio.to_thread(self._mistakes, batch)
         if mistakes:
             await self._call(store.discard_file, batch.input_file)
@@ -202,40 +176,6 @@ class Batches:
         await self._call(store.add_batch, batch)
         if self.runner is not None:
             self.runner.update(batch)
-
-    def _new_batch(
-        self,
-        owner: str,
-        *,
-        dialect: Dialect,
-        endpoint: str,
-        input_file: str,
-        window: str,
-        seconds: int,
-        metadata: Mapping[str, str],
-        deterministic: bool = False,
-        receipts: bool = False,
-        allow_change: bool = False,
-        keep_results: int | None = None,
-    ) -> Batch:
-        now = int(self._clock())
-        return Batch(
-            id=new_id("batch_" if dialect == "openai" else "msgbatch_"),
-            owner=owner,
-            dialect=dialect,
-            endpoint=endpoint,
-            input_file=input_file,
-            output_file=new_id("file-"),
-            error_file=new_id("file-"),
-            window=window,
-            created_at=now,
-            expires_at=now + seconds,
-            metadata=dict(metadata),
-            deterministic=deterministic,
-            receipts=receipts,
-            allow_change=allow_change,
-            keep_results=keep_results,
-        )
 
     async def batch(self, owner: str, id: str, dialect: Dialect) -> Batch:
         return await self._call((await self._open()).batch, owner, id, dialect)

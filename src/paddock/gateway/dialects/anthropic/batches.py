@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import Field, StringConstraints
 
-from paddock.batches import Batch, Batches, Page
+from paddock.batches import Batch, Batches, NewBatch, Page
 from paddock.errors import InvalidRequest, NotFound, NotSupported
 from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.dialects.anthropic.schema import Failure
@@ -103,15 +103,8 @@ def message_batch_routes(services: Services) -> APIRouter:
         except BaseException:
             await upload.abort()
             raise
-        batch, mistakes = await batches().create_valid(
-            owner,
-            dialect="anthropic",
-            endpoint=_ENDPOINT,
-            input_file=file.id,
-            window="24h",
-            seconds=_WINDOW,
-            metadata={},
-        )
+        new = NewBatch(dialect="anthropic", endpoint=_ENDPOINT, input_file=file.id, window="24h", seconds=_WINDOW)
+        batch, mistakes = await batches().create_valid(owner, new)
         if mistakes:
             first = mistakes[0]
             param = f"requests[{(first.line or 1) - 1}].{(first.param or '').replace('body', 'params', 1)}".rstrip(".")

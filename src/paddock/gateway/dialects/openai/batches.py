@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 
-from paddock.batches import Batch, Page
-from paddock.errors import InvalidRequest
+from paddock.batches import Batch, NewBatch, Page
+from paddock.errors import InvalidRequest, NotFound
 from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.openai.files import batches_of
@@ -148,11 +148,13 @@ def batch_routes(services: Services) -> APIRouter:
                 "receipt: only a deterministic answer can have one; send `deterministic: true`", param="receipt"
             )
         seconds = _window_seconds(body.completion_window)
-        file = await batches.file(owner, body.input_file_id)
+        try:
+            file = await batches.file(owner, body.input_file_id)
+        except NotFound as error:
+            raise NotFound(error.message, param="input_file_id") from None
         if file.purpose != "batch":
             raise InvalidRequest(f"{file.id} was not uploaded for a batch", param="input_file_id")
-        batch = await batches.create(
-            owner,
+        new = NewBatch(
             dialect="openai",
             endpoint=body.endpoint,
             input_file=file.id,
@@ -164,7 +166,7 @@ def batch_routes(services: Services) -> APIRouter:
             allow_change=bool(body.allow_model_change),
             keep_results=body.output_expires_after.seconds if body.output_expires_after is not None else None,
         )
-        return JSON(shown(batch))
+        return JSON(shown(await batches.create(owner, new)))
 
     @router.get("/v1/batches", **describe(BatchList))
     async def list_batches(
