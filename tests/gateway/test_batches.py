@@ -183,8 +183,9 @@ def test_batches_that_are_refused_at_once(client: openai.OpenAI, changes: dict[s
 
 
 def test_an_unknown_input_file(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.NotFoundError, match="file-nothing"):
+    with pytest.raises(openai.NotFoundError, match="file-nothing") as raised:
         client.batches.create(input_file_id="file-nothing", endpoint="/v1/embeddings", completion_window="24h")
+    assert raised.value.param == "input_file_id"
 
 
 @pytest.mark.parametrize(
