@@ -16,7 +16,7 @@ from tests.tiers import full
 
 pytestmark = full
 
-CONVERSATIONS, TURNS, REPLICAS = 40, 5, 4
+CONVERSATIONS, TURNS, REPLICAS = 16, 4, 4
 
 
 def test_hit_rate_of_four_replicas_matches_a_single_one(tmp_path: Path) -> None:
@@ -53,14 +53,14 @@ def _hit_rate(server: Server, names: Sequence[str] = ("",)) -> float:
     """
     rotated = itertools.cycle(names)
     random_ = random.Random(7)
-    system = "".join(random_.choices("abcdefgh ", k=300))
+    system = "".join(random_.choices("abcdefgh ", k=600))
     conversations = [[{"role": "system", "content": system}] for _ in range(CONVERSATIONS)]
     cached = read = 0
     with ThreadPoolExecutor(8) as pool:
         for _ in range(TURNS):
             random_.shuffle(conversations)
             for messages in conversations:
-                messages.append({"role": "user", "content": "".join(random_.choices("ijklmnop ", k=200))})
+                messages.append({"role": "user", "content": "".join(random_.choices("ijklmnop ", k=800))})
             for messages, body in zip(
                 conversations, pool.map(_answer, _bodies(server, conversations, rotated)), strict=True
             ):

@@ -110,6 +110,14 @@ def test_a_long_copy_waits_for_a_longer_silence() -> None:
     assert prices.silence_before_save(1 << 30) == 0.0
     prices.save = priced(1e-9, 0.0, MB, 2 * MB, 4 * MB)
     assert prices.silence_before_save(2 * 10**9) == pytest.approx(8.0, rel=0.02)
+    assert prices.silence_before_save(2 * 10**12) == 15.0, "the estimate may be wrong"
+
+
+def test_the_first_short_copy_says_nothing_about_a_long_one() -> None:
+    prices = Prices()
+    prices.save.observe(300, 0.002)  # two tokens, and all that is done once
+    assert prices.silence_before_save(60_000_000) == 0.0
+    assert prices.is_worth_saving(400, 60_000_000, waiting=8)
 
 
 @pytest.mark.parametrize("kv_unified", [True, False])

@@ -35,6 +35,8 @@ _LEAST_LOSS = 0.02
 # A copy while nothing runs begins after so many times its own duration: who was silent for long is likely to be so for
 # a moment more.
 _SILENCE = 4.0
+# It begins after this long at the latest: the estimate may be wrong, and what is not copied is lost in a crash.
+_LONGEST_SILENCE = 15.0
 # A wait of this length need not be avoided.
 _SHORT_WAIT = 0.02
 
@@ -133,17 +135,20 @@ class Prices:
 
     def silence_before_save(self, size: int) -> float:
         """For how many seconds nothing must have run before so many bytes are copied to host memory at once, because a
-        request that arrives meanwhile waits for the end of the copy.
+        request that arrives meanwhile waits for the end of the copy. 0 before it is measured: one short copy says
+        nothing about the price of a token.
         """
-        return _SILENCE * max(self.save.seconds(size) - _SHORT_WAIT, 0.0)
+        if not self.save.is_known:
+            return 0.0
+        return min(_SILENCE * max(self.save.seconds(size) - _SHORT_WAIT, 0.0), _LONGEST_SILENCE)
 
     def is_worth_saving(self, tokens: int, size: int, *, waiting: int) -> bool:
         """Whether to copy a prefix to host memory before its cells are used for something else: `tokens` that host
         memory lacks, with a copy of `size` bytes, while so many requests wait for it. It is worth it if they lose less
-        than another request would gain later.
+        than another request would gain later. True before it is measured.
         """
         seconds = self.save.seconds(size)
-        if seconds <= _SHORT_PAUSE:
+        if not self.save.is_known or seconds <= _SHORT_PAUSE:
             return True
         restoring = self.restore.seconds(size) if self.restore.observed else seconds
         return seconds * waiting <= _USED_AGAIN * (self.prefill.per_unit * tokens - restoring)
