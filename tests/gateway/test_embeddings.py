@@ -333,3 +333,9 @@ def _answered_or_refused(response: httpx.Response) -> None:
     assert response.status_code in (200, 400), response.text
     if response.status_code == 400:
         assert response.json()["error"]["message"]
+
+
+def test_questions_about_text_are_answered_too(embedding_server: Server, reranking_server: Server) -> None:
+    for one in (embedding_server, reranking_server):
+        assert one.client.post("/tokenize", json={"content": "ab"}).json() == {"tokens": [97, 98]}
+        assert one.client.post("/detokenize", json={"tokens": [97]}).json() == {"content": "a"}

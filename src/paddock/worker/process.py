@@ -209,6 +209,8 @@ class Worker:
     def _on_opened(self) -> None:
         thread, send = self._thread, self._outbox.send
         assert thread is not None, "it posts this event"
+        prompts = PromptReader(thread.engine.vocab, thread.engine.info, jinja=self._options.jinja)
+        self._questions = TextQuestions(thread.engine, prompts, send, self._outbox.send_behind)
         if isinstance(thread, PoolingThread):
             self._preparer = self._input_preparer = InputPreparer(thread.engine, self._io.post, self._live.__contains__)
             self._views = ViewPublisher(thread.view, send)
@@ -216,11 +218,9 @@ class Worker:
             engine = thread.engine
             self._live.n_slots = engine.info.n_slots
             self._reports = CacheReports(engine.vocab, engine.info.n_vocab, deterministic=self._options.deterministic)
-            prompts = PromptReader(engine.vocab, engine.info, jinja=self._options.jinja)
             self._preparer = PromptPreparer(engine, prompts, self._io.post, self._live.__contains__)
             self._input_preparer = InputPreparer(thread.embeddings, self._io.post, self._live.__contains__)
             self._slot_actions = SlotActions(engine, self._tell_engine, send)
-            self._questions = TextQuestions(engine, prompts, send, self._outbox.send_behind)
             self._views = ViewPublisher(EngineViews(thread, self._reports.views), send)
         send(messages.Ready(messages.PROTOCOL_VERSION, thread.engine.info, self._sandbox))
 

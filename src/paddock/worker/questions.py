@@ -12,7 +12,7 @@ from functools import cache
 
 import msgspec
 
-from paddock.engine import Engine
+from paddock.engine import Engine, PooledEngine
 from paddock.errors import InvalidRequest, PaddockError, QueueFull
 from paddock.types import ChatPrompt, CountTokens, Detokenize, Render, TextQuestion, Tokenize
 from paddock.wire.messages import Problem, Refused, Text, Tokens, TokensPart
@@ -47,7 +47,7 @@ class TextQuestions:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: Engine | PooledEngine,
         prompts: PromptReader,
         send: Callable[[Answer], None],
         send_behind: Callable[[Answer], None],
