@@ -78,6 +78,15 @@ _GOOD: dict[str, Any] = {
     "/reranking": {"query": "x", "documents": ["y"]},
     "/v1/rerank": {"query": "x", "documents": ["y"]},
     "/v1/reranking": {"query": "x", "documents": ["y"]},
+    "/api/chat": chat_body("say: x", options={"num_predict": 2}),
+    "/api/generate": {"prompt": "x", "options": {"num_predict": 2}},
+    "/api/embed": {"input": "x"},
+    "/api/embeddings": {"prompt": "x"},
+    "/api/show": {"model": "fake"},
+    "/api/create": {"model": "made", "from": "fake", "parameters": {"temperature": 0}},
+    "/api/copy": {"source": "fake", "destination": "copied"},
+    "/api/pull": {"model": "fake"},
+    "/api/push": {"model": "fake"},
     "/v1/files": {},
     "/v1/batches": {"input_file_id": "file-none", "endpoint": "/v1/chat/completions", "completion_window": "24h"},
     "/v1/batches/batch_none/cancel": {},
@@ -198,7 +207,11 @@ def _check(response: httpx.Response) -> None:
     if response.status_code != 200:
         # 501: the fake model cannot infill.
         assert 400 <= response.status_code < 500 or response.status_code == 501, response.text
-        assert set(response.json()["error"]) - {"n_prompt_tokens", "n_ctx"} == {"message", "type", "param", "code"}
+        error = response.json()["error"]
+        if response.url.path.startswith("/api/"):
+            assert isinstance(error, str)
+        else:
+            assert set(error) - {"n_prompt_tokens", "n_ctx"} == {"message", "type", "param", "code"}
     assert "server_error" not in response.text
     assert "unavailable_error" not in response.text
 

@@ -23,6 +23,8 @@ PLAIN = (
 )
 
 VECTORS: dict[str, Any] = {
+    "/api/embed": {"input": ["a", "b"]},
+    "/api/embeddings": {"prompt": "a"},
     "/v1/embeddings": {"input": ["a", "b"]},
     "/embedding": {"content": "a"},
     "/embeddings": {"content": ["a", "b"]},
@@ -41,6 +43,7 @@ REPLICAS: list[tuple[str, str, Any]] = [
 ]
 
 _LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+_LOOK_FUNCTION = {"name": "look", "parameters": {"type": "object"}}
 _USE = {"name": "look", "input_schema": {"type": "object"}}
 
 # Example requests for each route, in this order.
@@ -104,6 +107,18 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("POST", "/slots/0?action=restore", {"filename": "a.bin"}),
     ("POST", "/slots/0?action=erase", None),
     ("POST", "/props", {}),
+    ("GET", "/api/version", None),
+    ("GET", "/api/tags", None),
+    ("GET", "/api/ps", None),
+    ("POST", "/api/show", {"model": "fake", "verbose": True}),
+    ("POST", "/api/chat", chat_body("say: x", stream=False, logprobs=True, top_logprobs=1)),
+    ("POST", "/api/chat", chat_body("x", stream=False, tools=[{"type": "function", "function": _LOOK_FUNCTION}])),
+    ("POST", "/api/chat", {"stream": False}),
+    ("POST", "/api/generate", {"prompt": "say: x", "stream": False, "options": {"seed": 1}}),
+    ("POST", "/api/create", {"model": "made", "from": "fake", "system": "s", "stream": False}),
+    ("POST", "/api/copy", {"source": "made", "destination": "copied"}),
+    ("POST", "/api/pull", {"model": "made", "stream": False}),
+    ("DELETE", "/api/delete", {"model": "copied"}),
 ]
 _MESSAGE_BATCH = "/v1/messages/batches/{message_batch_id}"
 MESSAGE_BATCHES = {
@@ -242,6 +257,7 @@ def test_answers_match_the_document(server: Server, document: dict[str, Any]) ->
         *(("GET", path) for path in (*ENDLESS, *PLAIN)),
         ("DELETE", "/v1/stream"),
         ("DELETE", "/models"),
+        ("POST", "/api/push"),
         *BATCHES,
         *MESSAGE_BATCHES,
     }

@@ -88,6 +88,11 @@ class ServerSettings(Section):
     name that ends with `.sock`, is a unix socket. With several addresses `::` is IPv6 only."""
     port: Annotated[int, Flag("--port")] = Field(8080, ge=0, le=65535)
     """The port to listen on. 0 is any free port."""
+    ollama_port: Annotated[int | None, BeforeValidator(none_if_empty), Flag("--ollama-port")] = Field(
+        None, ge=1, le=65535
+    )
+    """A second port on the same addresses, for programs that look for Ollama there: 11434. All routes answer on both
+    ports; on this one `/` says that Ollama is running."""
     socket_mode: Annotated[str, AfterValidator(file_mode)] = "660"
     """The mode of the file of a unix socket, in octal digits. Who may write to the file may connect."""
     reuse_port: Annotated[bool, Flag("--reuse-port")] = False

@@ -267,6 +267,11 @@ class Fleet:
         names = [worker.name for worker in model.worker_models().values()]
         return any(await asyncio.gather(*map(self._lifecycle.unload, names)))
 
+    def stay_loaded(self, model: Model, seconds: float) -> None:
+        """Unload a model after so many idle seconds from now on, as long as it stays loaded; 0: never."""
+        for worker in model.worker_models().values():
+            self._lifecycle.stay_loaded(worker.name, seconds)
+
     def replica_set(self, model: Model) -> Replicas:
         """Its replicas, to drain one. Raises `InvalidRequest` if one worker serves it."""
         replicas = self._replica_sets.of(model)

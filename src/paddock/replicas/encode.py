@@ -35,6 +35,8 @@ def unsupported(request: GenerateRequest, *, paddock: bool, slots: int, determin
         return UnsupportedParameter("remote replicas do not support adapters", param="lora")
     if request.prompt_probs >= 0:
         return UnsupportedParameter("remote replicas do not support logprobs of the prompt", param="echo")
+    if isinstance(request.prompt, ChatPrompt) and request.prompt.template:
+        return UnsupportedParameter("remote replicas have their own chat template", param="template")
     if request.receipt:
         return UnsupportedParameter("remote replicas give no receipts: ask the other server for it", param="receipt")
     if paddock:

@@ -41,6 +41,8 @@ class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
     """If false, the whole reply is content."""
     template_options: dict[str, Any] = {}
     """Additional variables for the template."""
+    template: str = ""
+    """A Jinja template to use instead of the model's own."""
 
 
 class TextPrompt(msgspec.Struct, frozen=True, tag="text"):

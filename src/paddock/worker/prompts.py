@@ -31,6 +31,8 @@ from paddock.worker.tokens import check_tokens, joined_text, prompt_parts, token
 
 _SYSTEM_TEXTS = 4
 """How many system texts are kept with their tokens."""
+_TEMPLATES = 8
+"""How many templates of requests are kept compiled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class PromptReader:
         self._system_tokens = lru_cache(_SYSTEM_TEXTS)(lambda text: self._rendered_tokens(text))
         is_builtin = not jinja or source in BUILTIN_TEMPLATES
         self._chat = Chat(source, bos=vocab.bos, eos=vocab.eos, builtin=vocab.render_builtin if is_builtin else None)
+        self._other_chats = lru_cache(_TEMPLATES)(lambda template: Chat(template, bos=vocab.bos, eos=vocab.eos))
 
     def read(self, request: GenerateRequest) -> Read:
         """Raises `InvalidRequest` for anything that this model cannot do."""
@@ -145,9 +148,10 @@ class PromptReader:
         return tokens
 
     def _read_chat(self, prompt: ChatPrompt, body: Constraint | None) -> Read:
-        rendered = self._chat.render(prompt)
+        chat = self._chat_of(prompt)
+        rendered = chat.render(prompt)
         tokens = self._checked(prompt, self.rendered_tokens(prompt, rendered.text))
-        format = self._chat.format
+        format = chat.format
         markers = format.markers + (format.call_markers if prompt.tools else ())
         shown = frozenset(self._spelling.control_tokens("".join(markers)))
         if not prompt.parse_reply:
@@ -216,7 +220,10 @@ class PromptReader:
         return tokenize_parts(self._vocab, self._n_vocab, parts, "prompt")
 
     def render(self, prompt: ChatPrompt) -> str:
-        return self._chat.render(prompt).text
+        return self._chat_of(prompt).render(prompt).text
+
+    def _chat_of(self, prompt: ChatPrompt) -> Chat:
+        return self._other_chats(prompt.template) if prompt.template else self._chat
 
     def _infill(self, prompt: InfillPrompt) -> list[int]:
         marks = self._vocab.infill

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from paddock.config import nearest
 from paddock.errors import HubUnreachable, PullFailed
@@ -29,6 +30,9 @@ _QUANTISATION = re.compile(
 )
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+
+Progress = Callable[[str, int, int], None]
+"""Called with the digest of a file, its bytes so far and its size. An exception from it ends the download."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +119,14 @@ def _label(model: str) -> str:
     return next(reversed(_QUANTISATION.findall(model)), PurePosixPath(model).name).upper()
 
 
-def pull(source: Source, folder: Path, *, token: str | None = None, say: Callable[[str], None]) -> Path:
+def pull(
+    source: Source,
+    folder: Path,
+    *,
+    token: str | None = None,
+    say: Callable[[str], None],
+    progress: Progress = lambda digest, completed, total: None,
+) -> Path:
     """Download a model to `folder/owner/name/` and return its first file. Files that match the hub's digest are kept.
 
     Raises `PullFailed`, or `HubUnreachable` for network errors.
@@ -126,7 +137,9 @@ def pull(source: Source, folder: Path, *, token: str | None = None, say: Callabl
     verified = VerifiedFiles(folder, folder / STAGING)
     try:
         missing = [files[name] for name in chosen if not _is_there(target / name, files[name], verified, say)]
-        parts = [_staged(source.repository, revision, remote, folder / STAGING, token, say) for remote in missing]
+        parts = [
+            _staged(source.repository, revision, remote, folder / STAGING, token, say, progress) for remote in missing
+        ]
         for remote, part in zip(missing, parts, strict=True):
             (target / remote.name).parent.mkdir(parents=True, exist_ok=True)
             part.replace(target / remote.name)
@@ -198,8 +211,29 @@ def _is_there(path: Path, remote: _RemoteFile, verified: VerifiedFiles, say: Cal
     return False
 
 
+class _Watched:
+    """A file whose writes are reported."""
+
+    def __init__(self, file: Any, remote: _RemoteFile, progress: Progress) -> None:
+        self._file, self._remote, self._progress = file, remote, progress
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: bytes) -> int:
+        written: int = self._file.write(data)
+        self._progress(self._remote.digest, self._file.tell(), self._remote.size)
+        return written
+
+
 def _staged(
-    repository: str, revision: str, remote: _RemoteFile, staging: Path, token: str | None, say: Callable[[str], None]
+    repository: str,
+    revision: str,
+    remote: _RemoteFile,
+    staging: Path,
+    token: str | None,
+    say: Callable[[str], None],
+    progress: Progress,
 ) -> Path:
     """Download the file to the staging folder and verify it."""
     from huggingface_hub import constants, hf_hub_url
@@ -221,10 +255,11 @@ def _staged(
         if (free := shutil.disk_usage(staging).free) < remote.size - present:
             raise PullFailed(f"{remote.name} needs {remote.size - present} more bytes, but {staging} has {free} free")
         say(f"{'resuming' if present else 'pulling'} {remote.name} of {repository}")
+        progress(remote.digest, present, remote.size)
         with _hub_errors(repository):
             http_get(
                 hf_hub_url(repository, remote.name, revision=revision, endpoint=constants.ENDPOINT),
-                file,
+                _Watched(file, remote, progress),  # type: ignore[arg-type]  # what http_get uses of a file
                 resume_size=present,
                 headers=build_hf_headers(token=token),
                 expected_size=remote.size,

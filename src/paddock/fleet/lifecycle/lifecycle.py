@@ -144,6 +144,12 @@ class Lifecycle:
             await asyncio.wait({state.task})
         return True
 
+    def stay_loaded(self, name: str, seconds: float) -> None:
+        """Unload a model after so many idle seconds from now on, until it is loaded again; 0: never."""
+        if (state := self._models.get(name)) is not None:
+            state.stay, state.last_used = seconds, time.monotonic()
+            self._reconcile()
+
     def reset_failures(self, name: str) -> None:
         self._models[name].failures.succeeded()
 

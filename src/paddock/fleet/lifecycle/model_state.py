@@ -37,6 +37,8 @@ class ModelStatus:
     loaded_for: float = 0.0
     """Seconds."""
     idle_for: float = 0.0
+    idle_timeout: float = 0.0
+    """It is unloaded after so many idle seconds; 0: never."""
     failure: str = ""
     """Its last failure; empty after a success."""
     failures: int = 0
@@ -72,6 +74,7 @@ def combined_status(model: Model, workers: Sequence[ModelStatus], replicas: Sequ
         cache_share=sum(worker.cache_share for worker in workers),
         loaded_for=max((worker.loaded_for for worker in workers), default=0.0),
         idle_for=min((worker.idle_for for worker in loaded), default=0.0),
+        idle_timeout=max((worker.idle_timeout for worker in workers), default=0.0),
         failure=failing.failure if failing is not None else "",
         failures=max((replica.failures for replica in replicas), default=0),
         retry_after=min((replica.retry_after for replica in replicas), default=0.0),
@@ -122,6 +125,12 @@ class ModelState:
         self.last_used = 0.0
         self.loaded_at = 0.0
         self.resident_until = 0.0
+        self.stay: float | None = None
+        """How long it stays loaded while idle, as a request asked; 0: for ever. None: as its settings say."""
+
+    @property
+    def idle_timeout(self) -> float:
+        return self.model.settings.idle_timeout if self.stay is None else self.stay
 
     @property
     def busy(self) -> bool:
@@ -147,7 +156,7 @@ class ModelState:
             busy=self.busy,
             resident_until=self.resident_until,
             last_used=self.last_used,
-            idle_timeout=self.model.settings.idle_timeout,
+            idle_timeout=self.idle_timeout,
             pinned=self.model.settings.pinned,
             waiting_since=self.waiting_since,
         )
@@ -173,6 +182,7 @@ class ModelState:
             levels=(worker.levels if worker is not None else None) or Levels(),
             loaded_for=now - self.loaded_at if is_loaded else 0.0,
             idle_for=now - self.last_used if is_loaded and not self.busy else 0.0,
+            idle_timeout=self.idle_timeout,
             failure=self.failures.reason,
             failures=self.failures.count,
             retry_after=self.failures.pause(now),
@@ -192,7 +202,7 @@ class ModelState:
     def clear(self) -> None:
         """Its worker has ended."""
         self.phase, self.worker, self.task, self.unload_requested = "unloaded", None, None, False
-        self.granted, self.embeddings, self.cache_share = {}, {}, 0
+        self.granted, self.embeddings, self.cache_share, self.stay = {}, {}, 0, None
 
     def refuse_waiting(self, error: PaddockError) -> None:
         for waiter in self.waiting:

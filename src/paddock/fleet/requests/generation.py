@@ -164,6 +164,11 @@ class Generation:
         return self._dispatch.replica
 
     @property
+    def load_seconds(self) -> float:
+        """How long it waited for its model."""
+        return 0.0 if self._record.ready is None else self._record.ready - self._record.began
+
+    @property
     def used(self) -> Usage:
         """The tokens so far."""
         return self._record.used

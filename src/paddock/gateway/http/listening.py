@@ -46,6 +46,14 @@ def listening(settings: ServerSettings) -> Iterator[list[Listener]]:
                 address, port = sock.getsockname()[:2]
                 url = address_url(address, port, tls=tls)
             found.append(Listener(sock, url))
+        if (second := settings.ollama_port) is not None:
+            if not tcp:
+                raise StartupError("ollama_port (--ollama-port) needs an address to listen on, not only a unix socket")
+            if second == port:
+                raise StartupError(f"ollama_port (--ollama-port) and port (--port) are both {port}")
+            for host in tcp:
+                sock = stack.enter_context(_bound(host, second, settings.reuse_port, only_v6=len(tcp) > 1))
+                found.append(Listener(sock, address_url(sock.getsockname()[0], second, tls=tls)))
         yield found
 
 

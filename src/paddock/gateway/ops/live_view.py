@@ -245,9 +245,9 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
 def _leaves_in(status: ModelStatus) -> float | None:
     """None for a model that is pinned or in use."""
     settings = status.model.settings
-    if status.state != "loaded" or settings.pinned or not settings.idle_timeout or not status.idle_for:
+    if status.state != "loaded" or settings.pinned or not status.idle_timeout or not status.idle_for:
         return None
-    return round(max(settings.idle_timeout - status.idle_for, 0), 1)
+    return round(max(status.idle_timeout - status.idle_for, 0), 1)
 
 
 def _slot(slot: SlotView, caller: Caller) -> LiveSlot:

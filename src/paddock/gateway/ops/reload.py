@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
@@ -44,6 +45,11 @@ class Reloader:
         self._manager = settings.model_manager
         self._lock = asyncio.Lock()
         self._followers: list[Callable[[ServerSettings], None]] = []
+
+    @property
+    def models_directory(self) -> Path | None:
+        """The directory whose files are served; None for a single model."""
+        return self._manager.models_directory if self._manager.model is None else None
 
     def when_reloaded(self, apply: Callable[[ServerSettings], None]) -> None:
         """Call `apply` with the server's settings after each reload."""

@@ -180,7 +180,7 @@ def _state(status: ModelStatus) -> schema.ModelState:
         prefix_memory_limit=status.cache_share,
         loaded_for=round(status.loaded_for, 3),
         idle_for=round(status.idle_for, 3),
-        idle_timeout=status.model.settings.idle_timeout,
+        idle_timeout=status.idle_timeout,
         failure=status.failure or None,
         retry_after=round(status.retry_after, 3),
         replicas=[_replica(replica) for replica in status.replicas],
