@@ -119,9 +119,11 @@ class Clocked:
         self._random = random.Random(0)
         self._ids = iter(range(1000))
 
-    def ask(self, key: str, size: int, max_tokens: int, beginning: Sequence[int] = ()) -> Request:
+    def ask(
+        self, key: str, size: int, max_tokens: int, beginning: Sequence[int] = (), *, batch: bool = False
+    ) -> Request:
         tokens = [*beginning, *(self._random.randrange(1 << 20) for _ in range(size - len(beginning)))]
-        request = Request(next(self._ids), tokens, object(), max_tokens, key=key, namespace=key)
+        request = Request(next(self._ids), tokens, object(), max_tokens, key=key, namespace=key, batch=batch)
         self.scheduler.add(request)
         return request
 
@@ -213,6 +215,23 @@ def test_the_last_slot_is_reserved_for_a_recent_key(unified: bool) -> None:
     assert clocked.scheduler.preemptions == 1, "a request is preempted for the first one only"
     clocked.run_until(clocked.now + 12)
     assert clocked.scheduler.running == 8, "the reservation expires"
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_lines_of_a_batch_leave_a_slot_for_questions_of_their_key(unified: bool) -> None:
+    """A server without keys: users and batches have the same one, and new lines come all the time."""
+    clocked = Clocked(unified=unified)
+    for _ in range(16):
+        clocked.ask("", 40, 40, batch=True)
+    clocked.run_until(1.0)
+    for _ in range(5):
+        question = clocked.ask("", 40, 4)
+        asked = clocked.now
+        for _ in range(4):
+            clocked.ask("", 40, 40, batch=True)
+            clocked.run_until(clocked.now + 0.25)
+        assert clocked.first[question] - asked < 0.3
+    assert clocked.scheduler.preemptions == 1, "a line is preempted for the first question only"
 
 
 def test_a_long_prompt_is_not_starved_by_short_ones_of_other_keys() -> None:

@@ -34,7 +34,8 @@ class Admission:
     def enqueue(self, request: Request) -> None:
         if self._shape.reuse == "none" or (request.deterministic and not self._shape.has_exact_copies):
             request.namespace = None
-        self._recent_keys.remove(request.key)
+        if not request.batch:
+            self._recent_keys.remove(request.key)
         self.queue.add(request)
 
     def admit(self) -> list[Request]:
@@ -82,7 +83,8 @@ class Admission:
             request.preempted += 1
             self.preemptions += 1
         self.queue.add(request)
-        self._recent_keys.remove(request.key)
+        if not request.batch:
+            self._recent_keys.remove(request.key)
 
     def restart(self, request: Request, dropped: range) -> None:
         """Drop tokens of a running request and compute the others again, in the same slot. Cells cannot be moved: other
