@@ -117,6 +117,8 @@ def run(
     shutil.rmtree(work)
     counts = batch["request_counts"]
     click.echo(f"{output}: {counts['completed']:,} of {counts['total']:,} answered", err=True)
+    if batch.get("last_receipt"):
+        click.echo(f"last receipt: {batch['last_receipt']}", err=True)
     if batch["status"] != "completed" or counts["failed"]:
         raise SystemExit(1)
 
@@ -193,6 +195,8 @@ def show(batch_id: str, url: str | None, api_key: str | None, as_json: bool) -> 
     click.echo(f"{batch['id']}  {batch['status']}  {batch['endpoint']}  {batch.get('model') or ''}".rstrip())
     click.echo(f"{counts['completed']:,} of {counts['total']:,} answered, {counts['failed']:,} failed")
     click.echo(f"{usage['input_tokens']:,} tokens of prompts, {usage['output_tokens']:,} of answers")
+    if batch.get("last_receipt"):
+        click.echo(f"last receipt: {batch['last_receipt']}")
     if batch.get("waiting_for"):
         click.echo(f"waiting: {batch['waiting_for']}")
     for line in _mistakes(batch):

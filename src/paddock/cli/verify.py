@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Container, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import IO, Any, NoReturn
 
 import click
 import msgspec
@@ -20,14 +22,18 @@ from paddock.receipts import (
     CheckedLine,
     Checker,
     Comparison,
+    IdentityDiffers,
     MalformedLine,
     Receipt,
     compare,
     load_public_key,
+    parse,
+    reply_of,
 )
 
 _DIFFERS, _MALFORMED, _NOT_COMPUTED = 1, 2, 3
 _LONGEST_LINE = 256 << 20
+_PIECE = 1 << 20
 _LISTED = 20
 # Of `sampling`: they have another name or form in a request, which has them if they are not the usual ones.
 _NOT_SENT = frozenset({"max_tokens", "logit_bias"})
@@ -45,38 +51,73 @@ _FLAGS = {
 
 
 @dataclass(slots=True)
-class Verified:
-    """A line, and what its answer is when it is computed again."""
+class Finding:
+    """What is wrong with a line."""
 
-    line: CheckedLine
-    comparison: Comparison | None = None
-    """None: it was not computed again."""
+    line: int
+    custom_id: str | None
+    problems: list[str] = field(default_factory=list)
+    """What shows that it was changed."""
     error: str = ""
-    """Why it could not be."""
+    """Why it could not be computed again."""
+    comparison: Comparison | None = None
+    """Set if its answer was another one."""
 
 
 @dataclass(slots=True)
 class Report:
-    lines: list[Verified] = field(default_factory=list)
+    """Counts, and the lines with which something is wrong: a file may have millions of lines."""
+
+    lines: int = 0
+    receipts: int = 0
+    signed: int = 0
+    streams: int = 0
+    computed: int = 0
+    findings: dict[int, Finding] = field(default_factory=dict)
+    """By the number of the line."""
+    identity: dict[str, IdentityDiffers] = field(default_factory=dict)
+    """What differs between the servers, by its text."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """The options of the engine that all receipts have."""
     last: str | None = None
     problem: str = ""
     """Of the file as a whole."""
 
-    @property
-    def computed(self) -> list[Verified]:
-        return [one for one in self.lines if one.comparison is not None]
+    def finding(self, line: int, custom_id: str | None) -> Finding:
+        return self.findings.setdefault(line, Finding(line, custom_id))
+
+    def add(self, line: CheckedLine) -> None:
+        self.lines += 1
+        if line.problems:
+            self.finding(line.number, line.custom_id).problems = line.problems
+        self.signed += line.is_signed
+        if line.receipt is None:
+            return
+        self.receipts += 1
+        self.streams += not line.covers_reply
+        options = line.receipt.identity.options
+        if self.receipts == 1:
+            self.options = dict(options)
+        elif self.options != options:
+            self.options = {name: value for name, value in self.options.items() if options.get(name) == value}
+
+    def compared(self, line: int, custom_id: str | None, comparison: Comparison) -> None:
+        self.computed += 1
+        self.identity.update((str(each), each) for each in comparison.identity)
+        if not comparison.is_identical:
+            self.finding(line, custom_id).comparison = comparison
 
     @property
-    def altered(self) -> list[Verified]:
-        return [one for one in self.lines if one.line.problems]
+    def altered(self) -> list[Finding]:
+        return [one for one in self.findings.values() if one.problems]
 
     @property
-    def different(self) -> list[Verified]:
-        return [one for one in self.computed if one.comparison and not one.comparison.is_identical]
+    def different(self) -> list[Finding]:
+        return [one for one in self.findings.values() if one.comparison is not None]
 
     @property
-    def failed(self) -> list[Verified]:
-        return [one for one in self.lines if one.error]
+    def failed(self) -> list[Finding]:
+        return [one for one in self.findings.values() if one.error]
 
     @property
     def exit_code(self) -> int:
@@ -146,19 +187,19 @@ def command(
     """
     if url is not None and model is not None:
         raise click.UsageError("--server and --model are mutually exclusive")
-    try:
-        report = _check(file, load_public_key(public_key) if public_key is not None else None)
-    except StartupError as error:
-        _end(error.message, _MALFORMED)
-    if last is not None and last != report.last:
-        report.problem = f"the last receipt has the hash {report.last}, not {last}: lines are missing at the end"
-    chosen = _chosen([one for one in report.lines if one.line.receipt is not None], sample)
-    if chosen:
+    with ExitStack() as opened:
         try:
-            _compute(chosen, url, api_key, model, model_name)
-        except click.ClickException as error:  # no server, or it ended
-            for one in chosen:
-                one.error = one.error or ("" if one.comparison is not None else error.message)
+            lines = opened.enter_context(_opened(file))
+            report = _check(file, lines, load_public_key(public_key) if public_key is not None else None)
+        except StartupError as error:
+            _end(error.message, _MALFORMED)
+        except OSError as error:
+            _end(f"cannot read {file}: {error.strerror}", _MALFORMED)
+        if last is not None and last != report.last:
+            report.problem = f"the last receipt has the hash {report.last}, not {last}: lines are missing at the end"
+        chosen = _chosen(report.receipts, sample)
+        if chosen is not None:
+            _compute(report, lines, chosen, url, api_key, model, model_name)
     if as_json:
         click.echo(json.dumps(_as_json(report), indent=2, ensure_ascii=False))
     else:
@@ -166,15 +207,26 @@ def command(
     sys.exit(report.exit_code)
 
 
-def _check(file: Path, public_key: str | None) -> Report:
+@contextmanager
+def _opened(file: Path) -> Iterator[IO[bytes]]:
+    """The file, which is read twice. What comes from a pipe is stored first."""
+    with click.open_file(str(file), "rb") as source:
+        if source.seekable():
+            yield source
+            return
+        with tempfile.TemporaryFile() as stored:
+            shutil.copyfileobj(source, stored, _PIECE)
+            stored.seek(0)
+            yield stored
+
+
+def _check(file: Path, lines: IO[bytes], public_key: str | None) -> Report:
     checker, report = Checker(public_key), Report()
     try:
-        for data in _lines(file):
-            report.lines.append(Verified(checker.check(data)))
+        for data in _lines(lines):
+            report.add(checker.check(data))
     except MalformedLine as error:
         _end(f"{file}: {error}", _MALFORMED)
-    except OSError as error:
-        _end(f"cannot read {file}: {error.strerror}", _MALFORMED)
     if not report.lines:
         _end(f"{file} has no lines", _MALFORMED)
     report.last = checker.last
@@ -186,50 +238,88 @@ def _end(message: str, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _lines(file: Path) -> Iterator[bytes]:
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
     """The lines, without empty ones at the end. An empty line among them is malformed."""
-    with click.open_file(str(file), "rb") as lines:
+    empty = 0
+    while data := file.readline(_LONGEST_LINE + 1):
+        if len(data) > _LONGEST_LINE:
+            raise MalformedLine(f"a line has more than {_LONGEST_LINE} bytes")
+        if not data.strip():
+            empty += 1
+            continue
+        yield from [b""] * empty
         empty = 0
-        while data := lines.readline(_LONGEST_LINE + 1):
-            if len(data) > _LONGEST_LINE:
-                raise MalformedLine(f"a line has more than {_LONGEST_LINE} bytes")
-            if not data.strip():
-                empty += 1
-                continue
-            yield from [b""] * empty
-            empty = 0
-            yield data.rstrip(b"\r\n")
+        yield data.rstrip(b"\r\n")
 
 
-def _chosen(lines: list[Verified], sample: tuple[float, bool]) -> list[Verified]:
+def _chosen(receipts: int, sample: tuple[float, bool]) -> Container[int] | None:
+    """Which receipts to compute again, counted from 0. None: none of them."""
     number, is_share = sample
-    count = -int(-len(lines) * number // 100) if is_share else int(number)
+    count = min(-int(-receipts * number // 100) if is_share else int(number), receipts)
+    if count == receipts:
+        return range(receipts) if receipts else None
     # Not a chosen seed: who made the file must not know which lines will be computed.
-    chosen = random.SystemRandom().sample(lines, min(count, len(lines)))
-    return sorted(chosen, key=lambda one: one.line.number)
+    return frozenset(random.SystemRandom().sample(range(receipts), count)) or None
 
 
 def _compute(
-    lines: list[Verified], url: str | None, api_key: str | None, model: Path | None, model_name: str | None
+    report: Report,
+    file: IO[bytes],
+    chosen: Container[int],
+    url: str | None,
+    api_key: str | None,
+    model: Path | None,
+    model_name: str | None,
 ) -> None:
-    receipts = [one.line.receipt for one in lines if one.line.receipt is not None]
+    """Read the file again, and compute the chosen lines. Without a server, all of them have failed."""
+    file.seek(0)
+    receipts = _receipts(_lines(file), chosen)
     is_shown = sys.stderr.isatty()
-    with _server(url, api_key, model, receipts) as server:
-        for done, one in enumerate(lines):
-            if is_shown:
-                click.echo(f"\r{done} of {len(lines)} computed", nl=False, err=True)
-            _compute_line(server, one, model_name)
+    problem = ""
+    try:
+        with _server(url, api_key, model, report.options) as server:
+            for done, (line, custom_id, receipt) in enumerate(receipts):
+                if is_shown:
+                    click.echo(f"\r{done} lines computed", nl=False, err=True)
+                try:
+                    report.compared(line, custom_id, _computed(server, receipt, model_name))
+                except ServerUnreachable as error:
+                    report.finding(line, custom_id).error = error.message
+                    raise
+                except _NotComputed as error:
+                    report.finding(line, custom_id).error = str(error)
+    except click.ClickException as error:  # no server, or it ended
+        problem = error.message
+    if problem:
+        for line, custom_id, _ in receipts:
+            report.finding(line, custom_id).error = problem
     if is_shown:
         click.echo("\r" + " " * 40 + "\r", nl=False, err=True)
 
 
-def _compute_line(server: Server, one: Verified, model_name: str | None) -> None:
-    receipt = one.line.receipt
-    assert receipt is not None
+def _receipts(lines: Iterator[bytes], chosen: Container[int]) -> Iterator[tuple[int, str | None, Receipt]]:
+    """The chosen lines: their number, their custom_id and their receipt. They were checked before."""
+    receipts = 0
+    for number, data in enumerate(lines, start=1):
+        line = parse(data)
+        receipt = reply_of(line).get("receipt")
+        if receipt is None:
+            continue
+        if receipts in chosen:
+            custom_id = line.get("custom_id")
+            yield number, custom_id if isinstance(custom_id, str) else None, msgspec.convert(receipt, Receipt)
+        receipts += 1
+
+
+class _NotComputed(Exception):
+    """A server did not compute an answer."""
+
+
+def _computed(server: Server, receipt: Receipt, model_name: str | None) -> Comparison:
+    """Raises `_NotComputed`, or `ServerUnreachable`."""
     endpoint = receipt.request.endpoint
     if not endpoint.startswith("/") or endpoint.startswith("//"):
-        one.error = f"request.endpoint is no path: {endpoint[:80]!r}"
-        return
+        raise _NotComputed(f"request.endpoint is no path: {endpoint[:80]!r}")
     # The sampling parameters explicitly: this server may have other defaults.
     sampling = {name: value for name, value in receipt.sampling.items() if name not in _NOT_SENT}
     body = sampling | receipt.request.body | {"receipt": True, "deterministic": True, "stream": False}
@@ -237,17 +327,17 @@ def _compute_line(server: Server, one: Verified, model_name: str | None) -> None
         body["model"] = model_name
     try:
         reply = server.request("POST", endpoint, body)
-        one.comparison = compare(receipt, msgspec.convert(reply["receipt"], Receipt))
+        return compare(receipt, msgspec.convert(reply["receipt"], Receipt))
     except ServerUnreachable:
         raise
     except click.ClickException as error:
-        one.error = error.message
+        raise _NotComputed(error.message) from None
     except (KeyError, TypeError, msgspec.ValidationError) as error:
-        one.error = f"the server's reply has no receipt ({error}): is it another version of Paddock?"
+        raise _NotComputed(f"the server's reply has no receipt ({error}): is it another version of Paddock?") from None
 
 
 @contextmanager
-def _server(url: str | None, key: str | None, model: Path | None, receipts: Sequence[Receipt]) -> Iterator[Server]:
+def _server(url: str | None, key: str | None, model: Path | None, options: Mapping[str, Any]) -> Iterator[Server]:
     found = configured_server(url, key)
     if model is None:
         if not found.is_running():
@@ -257,106 +347,99 @@ def _server(url: str | None, key: str | None, model: Path | None, receipts: Sequ
             raise click.ClickException(f"no server answers at {found.url}{hint}")
         yield found
         return
-    with started_server(["-m", str(model), *_serve_options(receipts)], found.key) as server:
+    with started_server(["-m", str(model), *_serve_options(options)], found.key) as server:
         yield server
 
 
-def _serve_options(receipts: Sequence[Receipt]) -> list[str]:
+def _serve_options(options: Mapping[str, Any]) -> list[str]:
     """Start the server as the one that wrote the receipts, where they all say the same."""
-
-    def same(name: str) -> Any:
-        values = [receipt.identity.options.get(name) for receipt in receipts]
-        return values[0] if all(value == values[0] for value in values) else None
-
     found: list[str] = []
     for name, flag in _FLAGS.items():
-        if isinstance(value := same(name), str | int) and not isinstance(value, bool):
+        if isinstance(value := options.get(name), str | int) and not isinstance(value, bool):
             found += [flag, str(value)]
-    parallel, n_ctx, unified = same("parallel"), same("n_ctx"), same("kv_unified")
+    parallel, n_ctx, unified = options.get("parallel"), options.get("n_ctx"), options.get("kv_unified")
     if isinstance(n_ctx, int) and isinstance(parallel, int):
         found += ["-c", str(n_ctx if unified else n_ctx * parallel)]
     if isinstance(unified, bool) and isinstance(parallel, int) and parallel > 1:
         found.append("-kvu" if unified else "-no-kvu")
-    if isinstance(same("n_gpu_layers"), int) and same("n_gpu_layers") >= 0:
-        found += ["-ngl", str(same("n_gpu_layers"))]
-    return [*found, *(["--deterministic"] if same("deterministic") else [])]
+    layers = options.get("n_gpu_layers")
+    if isinstance(layers, int) and layers >= 0:
+        found += ["-ngl", str(layers)]
+    return [*found, *(["--deterministic"] if options.get("deterministic") else [])]
 
 
 # ── the report ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _print(report: Report) -> None:
-    count = len(report.lines)
-    for one in report.altered[:_LISTED]:
-        for problem in one.line.problems:
+    altered, different, failed = report.altered, report.different, report.failed
+    for one in altered[:_LISTED]:
+        for problem in one.problems:
             click.echo(f"{_name(one)}: {problem}")
-    _print_rest(report.altered)
+    _print_rest(altered)
     if report.problem:
         click.echo(report.problem)
-    for one in report.different[:_LISTED]:
-        assert one.comparison is not None
-        for difference in one.comparison.answers:
+    for one in different[:_LISTED]:
+        for difference in one.comparison.answers if one.comparison is not None else ():
             click.echo(f"{_name(one)}: {difference}")
-    _print_rest(report.different)
-    for one in report.failed[:_LISTED]:
+    _print_rest(different)
+    for one in failed[:_LISTED]:
         click.echo(f"{_name(one)}: not computed: {one.error}")
-    _print_rest(report.failed)
-    identity = {str(each): each for one in report.computed if one.comparison for each in one.comparison.identity}
-    if identity:
+    _print_rest(failed)
+    if report.identity:
         click.echo("What differs between the server of the receipts (there) and this one (here):")
-        for text in identity:
+        for text in report.identity:
             click.echo(f"  {text}")
-    signed = sum(one.line.is_signed for one in report.lines)
-    streams = sum(one.line.receipt is not None and not one.line.covers_reply for one in report.lines)
     click.echo(
-        f"{count} lines: {count - len(report.altered)} as written, {len(report.altered)} altered; {signed} signed"
+        f"{report.lines} lines: {report.lines - len(altered)} as written, {len(altered)} altered; "
+        f"{report.signed} signed"
     )
-    if streams:
-        click.echo(f"{streams} receipts are of streams: they cover the generated text, not the rest of the reply")
-    if report.computed or report.failed:
-        same = len(report.computed) - len(report.different)
+    if report.streams:
         click.echo(
-            f"{len(report.computed)} computed again: {same} identical, {len(report.different)} different"
-            + (f"; {len(report.failed)} could not be computed" if report.failed else "")
+            f"{report.streams} receipts are of streams: they cover the generated text, not the rest of the reply"
+        )
+    if report.computed or failed:
+        click.echo(
+            f"{report.computed} computed again: {report.computed - len(different)} identical, "
+            f"{len(different)} different" + (f"; {len(failed)} could not be computed" if failed else "")
         )
     else:
         click.echo("none computed again: hashes show changes, but not that the model gave these answers")
     click.echo(f"last receipt: {report.last}")
 
 
-def _print_rest(lines: list[Verified]) -> None:
+def _print_rest(lines: list[Finding]) -> None:
     if len(lines) > _LISTED:
         click.echo(f"… and {len(lines) - _LISTED} more lines (--json lists all)")
 
 
-def _name(one: Verified) -> str:
-    id = one.line.custom_id
-    return f"line {one.line.number}" + (f" ({id[:80]})" if id is not None else "")
+def _name(one: Finding) -> str:
+    return f"line {one.line}" + (f" ({one.custom_id[:80]})" if one.custom_id is not None else "")
 
 
 def _as_json(report: Report) -> dict[str, Any]:
+    different = len(report.different)
     return {
-        "lines": len(report.lines),
+        "lines": report.lines,
         "altered": len(report.altered),
-        "signed": sum(one.line.is_signed for one in report.lines),
-        "computed": len(report.computed),
-        "identical": len(report.computed) - len(report.different),
-        "different": len(report.different),
+        "signed": report.signed,
+        "computed": report.computed,
+        "identical": report.computed - different,
+        "different": different,
         "failed": len(report.failed),
         "last": report.last,
         "problem": report.problem or None,
         "exit_code": report.exit_code,
+        "identity": [_plain(each) for each in report.identity.values()],
         "findings": [
             {
-                "line": one.line.number,
-                "custom_id": one.line.custom_id,
-                "problems": one.line.problems,
+                "line": one.line,
+                "custom_id": one.custom_id,
+                "problems": one.problems,
                 "error": one.error or None,
-                "identical": one.comparison.is_identical if one.comparison is not None else None,
                 "answers": [_plain(each) for each in one.comparison.answers] if one.comparison is not None else [],
-                "identity": [_plain(each) for each in one.comparison.identity] if one.comparison is not None else [],
             }
-            for one in report.lines
+            for _, one in sorted(report.findings.items())
         ],
     }
 

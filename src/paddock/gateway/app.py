@@ -71,6 +71,8 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        desk: ReceiptDesk = app.state.receipts
+        desk.prepare(fleet.catalogue)
         if batches is not None:
             await batches.resume()
         yield

@@ -4,7 +4,7 @@ Everything here is pure but the files of keys. `docs/explanation/determinism.md`
 """
 
 from paddock.receipts.canonical import canonical, digest, parse, text_digest, token_digest
-from paddock.receipts.chain import chain_line, sealed, signed, without_receipt
+from paddock.receipts.chain import chain_line, reply_of, sealed, signed, without_receipt
 from paddock.receipts.checking import CheckedLine, Checker, MalformedLine
 from paddock.receipts.comparing import (
     AnswerDiffers,

@@ -14,7 +14,7 @@ import msgspec
 
 from paddock import __version__
 from paddock.errors import InvalidRequest, PaddockError, UnsupportedParameter
-from paddock.fleet import FileDigests, Generation, Model
+from paddock.fleet import Catalogue, FileDigests, Generation, Model
 from paddock.gateway.generation.fields import GenerationFields
 from paddock.libraries import this_cpu
 from paddock.receipts import (
@@ -75,6 +75,17 @@ class ReceiptDesk:
     digests: FileDigests
     key: SigningKey | None = None
 
+    def prepare(self, models: Catalogue) -> None:
+        """A server of one model that signs receipts will need the hash of its files: it is computed from the start on.
+        Files of a folder are hashed when a receipt needs them.
+        """
+        if self.key is not None and models.is_single and (model := models.default) is not None:
+            self._start(model)
+
+    def _start(self, model: Model) -> None:
+        if not (model.is_fake or model.is_remote or model.clustered):
+            self.digests.start([*(file.path for file in model.files), *(each.path for each in model.adapters)])
+
     def open(
         self,
         given: bytes,
@@ -88,8 +99,7 @@ class ReceiptDesk:
         normalizers: Sequence[str],
     ) -> OpenReceipt:
         """`given` is the request's JSON, `body` what it means, and `filled` the same with the model's defaults."""
-        if not model.is_fake:
-            self.digests.start([*(file.path for file in model.files), *(each.path for each in model.adapters)])
+        self._start(model)
         asked = _asked(json.loads(given), body, filled)
         asked.setdefault("model", shown_model)
         if model.adapters:

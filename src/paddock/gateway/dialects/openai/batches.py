@@ -110,6 +110,8 @@ class BatchObject(msgspec.Struct, kw_only=True):
     metadata: dict[str, str] | None
     deterministic: bool
     """Paddock's own, as in the request."""
+    last_receipt: str | None
+    """Paddock's own: the hash of the last receipt in the output file, for `paddock verify --last`."""
     waiting_for: str | None
     """Paddock's own: why no line is running now, if the server knows a reason."""
 
@@ -242,5 +244,6 @@ def _shown(batch: Batch, waiting_for: str | None) -> BatchObject:
         ),
         metadata=batch.metadata or None,
         deterministic=batch.deterministic,
+        last_receipt=batch.output.receipt or None,
         waiting_for=waiting_for,
     )
