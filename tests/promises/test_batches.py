@@ -13,6 +13,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.forking import run_command
 from tests.gateway.test_batches import chat_line, client_of, finished, results, submit
 from tests.server import Server, wait_for
 from tests.tiers import full
@@ -43,27 +44,59 @@ def kill(server: Server) -> None:
     server.client.close()
 
 
-@pytest.mark.parametrize("kills", [2, pytest.param(25, marks=full)])
+def lasting(line: dict[str, Any]) -> str:
+    """What two runs of a line have in common: not ids, times and the place in the file."""
+    body = line["response"]["body"]
+    receipt = {name: body["receipt"][name] for name in ("request", "identity", "sampling", "seed", "answers")}
+    return json.dumps([line["custom_id"], body["choices"], receipt], sort_keys=True)
+
+
+def kill_at_random(server: Server, kind: str) -> None:
+    """`both` kills the gateway while it notices the death of its worker."""
+    for worker in server.workers() if kind != "gateway" else ():
+        os.kill(worker, signal.SIGKILL)
+    if kind != "worker":
+        kill(server)
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(25, marks=full)])
 def test_kills_of_gateway_and_worker(tmp_path: Path, kills: int) -> None:
-    """Every line is answered once, and with the right answer."""
+    """Every line is answered once, as in an undisturbed run, and the receipts are a complete chain.
+
+    `python -m paddock_lab.batch_kills` does it a hundred times with a real model.
+    """
     chance = random.Random(7)
     arguments = ("-m", "fake:delay=0.002", "-np", "4", "--data-dir", str(tmp_path / "data"))
     count = 20 * kills
     lines = [chat_line(f"id-{n}", f"say: answer {n}", f"system {n % 5}") for n in range(count)]
-    id = ""
-    for number in range(kills):
+    id, left = "", kills
+    while left:
         server = Server(*arguments).__enter__()
         client = client_of(server)
         id = id or submit(client, lines, extra_body={"deterministic": True}).id
-        wait_for_lines(client, id, min(count, done(client, id) + chance.randint(1, 12)))
-        if number % 2:
-            for worker in server.workers():
-                os.kill(worker, signal.SIGKILL)
-        kill(server)
+        kind = "worker"
+        while left and kind == "worker":
+            wait_for_lines(client, id, min(count, done(client, id) + chance.randint(1, 12)))
+            left -= 1
+            kind = ("gateway", "worker", "both")[left % 3]
+            kill_at_random(server, kind)
+    # The last one was a kill of the gateway: 0 % 3.
     with Server(*arguments) as server:
         client = client_of(server)
         finished(client, id, 60)
         assert texts(client, id) == {f"id-{n}": f"answer {n}" for n in range(count)}
+        disturbed = client.batches.retrieve(id)
+        calm = finished(client, submit(client, lines, extra_body={"deterministic": True}).id, 60)
+        before, after = (results(client, batch.output_file_id) for batch in (disturbed, calm))
+        assert {id: lasting(line) for id, line in before.items()} == {id: lasting(line) for id, line in after.items()}
+        assert disturbed.output_file_id is not None
+        output = tmp_path / "output.jsonl"
+        output.write_bytes(client.files.content(disturbed.output_file_id).content)
+        last = extra(client, id)["last_receipt"]
+    verified = run_command("verify", str(output), "--sample", "0", "--last", last)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    output.write_bytes(output.read_bytes().replace(b"answer 7", b"answer 8", 1))
+    assert run_command("verify", str(output), "--sample", "0").returncode == 1
 
 
 def test_a_killed_worker_does_not_fail_lines(tmp_path: Path) -> None:
