@@ -128,6 +128,8 @@ def test_a_new_sampler_is_not_skipped_by_the_batch(
         candidates.take(candidates.ids == 9)
 
     class LiftLast:
+        only_lowers = False
+
         def changes(self, logits: Logits, rows: Sequence[Penalized]) -> Changes:
             places = np.array([row.start + 9 for row in rows])
             return Changes(places, logits[places], np.full(len(rows), 1e3, np.float32))

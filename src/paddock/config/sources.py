@@ -24,6 +24,7 @@ _ENV_OTHER = frozenset(
             "PADDOCK_API_KEY",
             "PADDOCK_CHECK_CACHE",
             "PADDOCK_CONFIG",
+            "PADDOCK_DEVICE_SELECTION",
             "PADDOCK_LIBLLAMA",
             "PADDOCK_LLAMA_SERVER",
             "PADDOCK_RPC_SERVER",

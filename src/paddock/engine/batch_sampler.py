@@ -11,9 +11,10 @@ import numpy.typing as npt
 from paddock.engine.candidates import Floats, Ids, Logits, repair, top_k_rows
 from paddock.engine.grammar import Grammar
 from paddock.engine.near_best import limits_of, near_best
-from paddock.engine.penalties import Penalized, Penalty
+from paddock.engine.penalties import Penalized, Penalty, SelectedText
 from paddock.engine.sampler import Replaced, Sampler
 from paddock.engine.sampling_errors import no_token_left, sampling_failed
+from paddock.engine.selected_rows import SelectedRows
 from paddock.errors import ConstraintFailed, PaddockError
 from paddock.types import Sampled
 
@@ -35,6 +36,7 @@ class BatchSampler:
         self._penalized = [(index, s) for index in together if (s := samplers[index]).uses_history]
         self._penalties = _grouped(self._penalized)
         biased = [index for index in together if len(samplers[index].bias)]
+        self._biased = [(index, samplers[index]) for index in biased]
         sizes = [len(samplers[index].bias_ids) for index in biased]
         self._biased_rows = np.repeat(np.array(biased, np.int64), sizes)
         self._biased_ids = np.concatenate([_NO_IDS, *(samplers[index].bias_ids for index in biased)])
@@ -54,6 +56,70 @@ class BatchSampler:
         """
         with np.errstate(all="ignore"):  # rows with NaN or infinities are repaired, and need no warning
             return self._choose(rows)
+
+    def choose_selected(self, selected: SelectedRows) -> list[Sampled] | None:
+        """`choose` from the most likely tokens of each row, for selectable samplers, with the same results. None, with
+        nothing changed: the other tokens might matter.
+        """
+        rows = selected.logits
+        drawn = [sampler.drawn for sampler in self.samplers]
+        try:
+            with np.errstate(all="ignore"):
+                self._lower(selected)
+                places = self._find_places(rows, selected.bound)
+        except Exception:  # whole rows show whose error it is
+            for sampler, before in zip(self.samplers, drawn, strict=True):
+                sampler.drawn = before
+            return None
+        if places is None:
+            return None
+        tokens = selected.ids[np.arange(len(rows)), places].tolist()
+        for index, sampler in self._penalized:
+            sampler.remember(tokens[index])
+        pairs = zip(self.samplers, rows, tokens, strict=True)
+        return [sampler.apply_forced(row, Sampled(token)) for sampler, row, token in pairs]
+
+    def _lower(self, selected: SelectedRows) -> None:
+        """`_adjust` for selected rows."""
+        rows, ids = selected.logits, selected.ids
+        self._check_ids(selected.n_vocab)
+        for index, sampler in self._biased:
+            places = np.minimum(np.searchsorted(ids[index], sampler.bias_ids), ids.shape[1] - 1)
+            is_there = ids[index, places] == sampler.bias_ids
+            rows[index, places[is_there]] += sampler.bias[is_there]
+        logits = rows.reshape(-1)
+        for penalty, members in self._penalties:
+            width = rows.shape[1]
+            penalized = [Penalized(index * width, SelectedText(s.history, ids[index])) for index, s in members]
+            changes = penalty.changes(logits, penalized)
+            logits[changes.places] = changes.after
+
+    def _find_places(self, rows: Logits, bound: Logits) -> Ids | None:
+        """The place of the chosen token in each row. None, before any draw: tokens that are not there may matter."""
+        best: Ids = rows.argmax(axis=1)
+        if not (rows[np.arange(len(rows)), best] > bound).all():
+            return None
+        draws: list[tuple[list[int], Ids, Floats, npt.NDArray[np.bool_]]] = []
+        if self._batched:
+            which = self._batched
+            found, logits = self._best(rows)
+            last = np.take_along_axis(logits, self._top_k - 1, axis=1)
+            if not (last[:, 0] > bound[which]).all():
+                return None
+            draws.append((which, found, *self._filter(logits)))
+        if self._unlimited:
+            which = self._unlimited
+            peaks = rows[which, best[which]].astype(np.float64)
+            if not (peaks + self._limits.distance[:, 0] > bound[which]).all():
+                return None
+            near = near_best(rows, which, self._limits)
+            if not near.kept.all():
+                return None
+            draws.append((which, near.ids, near.logits, np.arange(near.ids.shape[1]) < near.kept[:, None]))
+        places = best
+        for which, found, logits, kept in draws:
+            places[which] = self._draw(which, found, logits, kept)
+        return places
 
     def _choose(self, rows: Logits) -> list[Sampled]:
         failed: dict[int, Sampled] = {}
@@ -138,25 +204,38 @@ class BatchSampler:
         """Apply the biases and the first penalties to the logits of all rows, in place. What `Sampler.restore` needs is
         added to `replaced`.
         """
+        self._check_ids(n_vocab)
         if len(self._bias):
-            if self._biased_ids.min() < 0 or self._biased_ids.max() >= n_vocab:
-                raise IndexError(f"a bias is for a token outside of the vocabulary of {n_vocab}")
             places = self._biased_rows * n_vocab + self._biased_ids
             replaced.append((places, logits[places]))
             logits[places] += self._bias
-        for _, sampler in self._penalized:
-            sampler.history.check(n_vocab)
         for penalty, members in self._penalties:
             penalized = [Penalized(index * n_vocab, sampler.history) for index, sampler in members]
             changes = penalty.changes(logits, penalized)
             replaced.append((changes.places, changes.before))
             logits[changes.places] = changes.after
 
+    def _check_ids(self, n_vocab: int) -> None:
+        """Raise an error if a bias or a penalty would change another row."""
+        if len(self._bias) and (self._biased_ids.min() < 0 or self._biased_ids.max() >= n_vocab):
+            raise IndexError(f"a bias is for a token outside of the vocabulary of {n_vocab}")
+        for _, sampler in self._penalized:
+            sampler.history.check(n_vocab)
+
     def _filter_and_draw(self, rows: Logits) -> Ids:
         """Top-k, top-p, min-p and the draw, as matrices with one row per request."""
+        ids, logits = self._best(rows)
+        return self._draw(self._batched, ids, *self._filter(logits))
+
+    def _best(self, rows: Logits) -> tuple[Ids, Floats]:
+        """The ids and logits of the most likely tokens, as many as the largest top-k asks for."""
         which, width = self._batched, min(self._width, rows.shape[1])
         ids = top_k_rows(rows, which, width)
-        logits = rows[np.asarray(which)[:, None], ids].astype(np.float64)
+        return ids, rows[np.asarray(which)[:, None], ids].astype(np.float64)
+
+    def _filter(self, logits: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """The logits relative to the best, and which of them top-k, top-p and min-p keep."""
+        width = logits.shape[1]
         if not np.isfinite(logits[:, 0]).all() or np.isnan(logits).any():
             # The caller finds empty rows. NaN must not spread over the row.
             logits = np.nan_to_num(logits, nan=-np.inf, posinf=_LARGEST_LOGIT, neginf=-np.inf)
@@ -169,7 +248,7 @@ class BatchSampler:
         # Keep a token if those before it add up to less than top_p and it has at least min_p of the best probability.
         kept = (total - weights < self._top_p * total[:, -1:]) & (weights >= self._min_p)
         kept[:, 0] = True
-        return self._draw(which, ids, logits, kept)
+        return logits, kept
 
     def _draw(self, which: list[int], ids: Ids, logits: Floats, kept: npt.NDArray[np.bool_]) -> Ids:
         """Temperature and the draw, among the candidates of each row that are kept. The first is the most likely."""

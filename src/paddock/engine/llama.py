@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from paddock.engine import library
 from paddock.engine.batch import Batch, padded_sizes, paired_sizes
 from paddock.engine.checkpoint_memory import CheckpointMemory
+from paddock.engine.device_selection import DeviceSelection, wants_selection
 from paddock.engine.devices import has_gpu_device
 from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.empty_pages import added, anonymous_ranges, release
@@ -101,12 +104,16 @@ class LlamaEngine:
         room = int(params.n_ubatch) - int(params.n_seq_max)  # libllama reserves one output per sequence
         spare = max(min(_SPARE, room), 0) if self._unified and not has_indivisible_state(self._model) else 0
         params.n_seq_max += spare
+        selects = wants_selection(options, is_on_gpu=not computes_on_cpu(self._model, options.n_gpu_layers))
+        if selects:
+            params.n_outputs_max_per_seq = n_batch  # the default allows no drafts beside samplers
         before = anonymous_ranges()
         self._context = new_context(self._model, params, options)
         memory_of_context = added(before, anonymous_ranges())
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
         self._batch = Batch(n_batch)
         self._outputs = Outputs(self._context, self.vocab.size)
+        self._selection: DeviceSelection | None = None
         self._submitted: tuple[Sequence[Span], Sequence[int]] = (), ()
         """The spans of the step, and how many tokens are computed for each."""
         self._on_gpu = on_gpu = options.n_gpu_layers != 0 and has_gpu_device()
@@ -183,6 +190,8 @@ class LlamaEngine:
             adapters=self.origin.adapters,
             draft_slots=0 if self._drafter is None else self._drafter.slots,
         )
+        if selects and self._can_undo:
+            self._selection = self._open_selection(int(params.n_seq_max))
         if not has_gpu_device():  # a GPU's driver may have pinned host memory, which must stay where it is
             lib.llama_memory_clear(lib.llama_get_memory(self._context), True)  # probes have left data in some cells
             release(memory_of_context)
@@ -221,12 +230,15 @@ class LlamaEngine:
         else:
             sizes = [len(span.tokens) + len(span.draft) for span in spans]
         self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes)
+        if self._selection is not None:
+            is_selectable = all(span.sampler is None or span.sampler.is_selectable for span in spans)
+            self._selection.prepare(spans, sizes, select=is_selectable and not exact)
         self._compute(spans)
         self._submitted = spans, sizes
 
     def collect(self) -> list[Sampled | None]:
         spans, sizes = self._submitted
-        results = self._outputs.sample(spans)
+        results = self._sample_selected(spans) or self._outputs.sample(spans)
         for span, size, result in zip(spans, sizes, results, strict=True):
             kept = len(span.tokens) + (len(result.more) if result is not None else 0)
             if size > kept:
@@ -235,6 +247,35 @@ class LlamaEngine:
                     memory = lib.llama_get_memory(self._context)
                     check_window(memory, span.sequence, span.start + kept, self._window)
         return results
+
+    def _sample_selected(self, spans: Sequence[Span]) -> list[Sampled | None] | None:
+        """None: the step has whole rows, if need be after it was repeated."""
+        if self._selection is None or not self._selection.is_selected:
+            return None
+        selected = self._selection.selected()
+        results = None if selected is None else self._outputs.sample_selected(spans, selected)
+        if results is not None:
+            self._selection.pause.succeed()
+            return results
+        self._selection.pause.fail()
+        self._repeat_copied(spans)
+        return None
+
+    def _copied_rows(self) -> npt.NDArray[np.float32]:
+        assert self._selection is not None, "it has attached samplers"
+        if (rows := self._selection.copied()) is None:
+            self._repeat_copied(self._submitted[0])
+            rows = self._selection.copied()
+        if rows is None:
+            raise DecodeFailed("libllama did not copy the logits of the step")
+        return rows
+
+    def _repeat_copied(self, spans: Sequence[Span]) -> None:
+        """Repeat the step, with all logits copied to the host."""
+        assert self._selection is not None, "it has attached samplers"
+        self.apply([Forget(span.sequence, span.start) for span in spans])
+        self._selection.prepare_copies()
+        self._compute(spans)
 
     def _compute(self, spans: Sequence[Span]) -> None:
         """Run the batch, or start it on a GPU. A failed step is tried once more if the cache can be restored."""
@@ -287,6 +328,8 @@ class LlamaEngine:
     def close(self) -> None:
         if self._drafter is not None:
             self._drafter.close()
+        if self._selection is not None:
+            self._selection.close()
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
 
@@ -330,6 +373,28 @@ class LlamaEngine:
             finally:
                 lib.llama_free(context)
         return most
+
+    def _open_selection(self, sequences: int) -> DeviceSelection | None:
+        token = max(int(lib.llama_vocab_bos(lib.llama_model_get_vocab(self._model))), 0)
+
+        def compute(span: Span) -> None:
+            self._batch.fill([span], n_vocab=self.vocab.size)
+            self.apply([Forget(0)])
+            self._compute([span])
+
+        selection = DeviceSelection.open(
+            self._context,
+            Span(0, 0, [token], sampler=True),
+            compute,
+            n_vocab=self.vocab.size,
+            sequences=sequences,
+            n_ubatch=self._n_ubatch,
+            unified=self._unified,
+        )
+        self.apply([Forget(0)])
+        if selection is not None:
+            self._outputs.copied = self._copied_rows
+        return selection
 
     def _open_drafter(self, options: EngineOptions, n_ctx: int, *, on_gpu: bool) -> Drafter | None:
         """The draft model, or None if it cannot be used, with a line in the log. Raises `ModelLoadFailed` if it does

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -15,11 +15,14 @@ from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.libllama import lib
 from paddock.engine.sampler import Sampler, logprobs_of
 from paddock.engine.sampling_errors import sampling_failed
+from paddock.engine.selected_rows import SelectedRows
 from paddock.types import Sampled, Span
 
 
 class Outputs:
     def __init__(self, context: Any, n_vocab: int) -> None:
+        self.copied: Callable[[], npt.NDArray[np.float32]] | None = None
+        """Returns the rows of the step, if samplers are attached to the context."""
         self._context = context
         self._n_vocab = n_vocab
         self._outputs = np.empty((0, 0), np.float32)
@@ -37,10 +40,21 @@ class Outputs:
         chosen = iter(self._choose(self._logits(len(samplers)), samplers))
         return [None if span.sampler is None else next(chosen) for span in spans]
 
-    def _choose(self, rows: npt.NDArray[np.float32], samplers: list[Sampler]) -> list[Sampled]:
+    def sample_selected(self, spans: Sequence[Span], selected: SelectedRows) -> list[Sampled | None] | None:
+        """Sample from selected rows. None, with nothing changed: they do not decide every token."""
+        samplers = self._batched([span.sampler for span in spans if span.sampler is not None])
+        if (results := samplers.choose_selected(selected)) is None:
+            return None
+        chosen = iter(results)
+        return [None if span.sampler is None else next(chosen) for span in spans]
+
+    def _batched(self, samplers: list[Sampler]) -> BatchSampler:
         if samplers != self._batch_sampler.samplers:
             self._batch_sampler = BatchSampler(samplers)
-        return self._batch_sampler.choose(rows)
+        return self._batch_sampler
+
+    def _choose(self, rows: npt.NDArray[np.float32], samplers: list[Sampler]) -> list[Sampled]:
+        return self._batched(samplers).choose(rows)
 
     def _sample_rows(self, spans: Sequence[Span]) -> list[Sampled | None]:
         """The general case: a span has a row for each target, then one for its last token and one for each draft. While
@@ -64,6 +78,8 @@ class Outputs:
 
     def _logits(self, rows: int) -> npt.NDArray[np.float32]:
         """The logits of the last step, in the order of the batch. libllama rarely moves them, so the view is kept."""
+        if self.copied is not None:
+            return self.copied()
         address = ctypes.cast(lib.llama_get_logits(self._context), ctypes.c_void_p).value
         if address != self._outputs_at or rows > len(self._outputs):
             pointer = lib.llama_get_logits(self._context)

@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from paddock.engine.candidates import Ids, Logits
-from paddock.engine.history import History
+from paddock.engine.candidates import Floats, Ids, Logits
 from paddock.types import SamplingParams
 
 # A token with this penalty is never chosen, and float32 can hold it.
 _LARGEST_PENALTY = 1e34
+
+
+class Counted(Protocol):
+    """The text before a row, as penalties see it: see `History`."""
+
+    def counts(self, window: int) -> tuple[Ids, Floats]: ...
+    def repeats(self, window: int, least: int) -> tuple[Ids, Ids]: ...
 
 
 class Penalized(NamedTuple):
@@ -27,7 +34,7 @@ class Penalized(NamedTuple):
 
     start: int
     """Where the row starts in the logits of all rows."""
-    history: History
+    history: Counted
 
 
 class Changes(NamedTuple):
@@ -40,11 +47,36 @@ class Changes(NamedTuple):
 class Penalty(Protocol):
     """Equal penalties have the same settings."""
 
+    @property
+    def only_lowers(self) -> bool:
+        """Whether it makes no token more likely."""
+
     @abstractmethod
     def changes(self, logits: Logits, rows: Sequence[Penalized]) -> Changes:
         """What this penalty changes in the logits of all rows. The caller does it."""
 
     def __hash__(self) -> int: ...
+
+
+class SelectedText:
+    """The same text for a row that has only some tokens, in ascending order. Ids become places in this row."""
+
+    def __init__(self, text: Counted, ids: Ids) -> None:
+        self._text, self._ids = text, ids
+
+    def counts(self, window: int) -> tuple[Ids, Floats]:
+        ids, counts = self._text.counts(window)
+        places, is_there = self._places(ids)
+        return places[is_there], counts[is_there]
+
+    def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
+        ids, lengths = self._text.repeats(window, least)
+        places, is_there = self._places(ids)
+        return places[is_there], lengths[is_there]
+
+    def _places(self, ids: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
+        places = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
+        return places, self._ids[places] == ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +96,10 @@ class RepeatPenalty:
     def is_active(params: SamplingParams) -> bool:
         changes = params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty
         return bool(params.repeat_last_n and changes)
+
+    @property
+    def only_lowers(self) -> bool:
+        return self.repeat >= 1 and self.presence >= 0 and self.frequency >= 0
 
     def changes(self, logits: Logits, rows: Sequence[Penalized]) -> Changes:
         counted = [row.history.counts(self.window) for row in rows]
@@ -103,6 +139,10 @@ class SequencePenalty:
     @staticmethod
     def is_active(params: SamplingParams) -> bool:
         return bool(params.dry_multiplier and params.dry_penalty_last_n) and params.dry_base >= 1
+
+    @property
+    def only_lowers(self) -> bool:
+        return self.multiplier >= 0
 
     def changes(self, logits: Logits, rows: Sequence[Penalized]) -> Changes:
         found = [row.history.repeats(self.window, self.allowed_length) for row in rows]

@@ -23,6 +23,7 @@ from paddock.engine.history import History
 from paddock.engine.penalties import Changes, Penalized, Penalty
 from paddock.engine.sampler_table import MERGED, SAMPLERS, FilterFunction, active_samplers, batched_order
 from paddock.engine.sampling_errors import no_token_left
+from paddock.engine.selected_rows import KEPT
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
 # Part of `system_fingerprint`: increase it whenever the same logits and seed may give another token.
@@ -30,6 +31,7 @@ PROFILE = 4
 _MASK = (1 << 64) - 1
 _XTC_DRAW = 0x5851F42D4C957F2D
 _MAX_BATCHED_K = 256
+_MAX_SELECTED_K = KEPT - 4
 _LEAST_LOGPROB = -9999.0
 """Reported instead of -inf, which JSON cannot express. OpenAI's API uses the same number."""
 
@@ -120,6 +122,15 @@ class Sampler:
         """The same with top-p or min-p, and without top-k."""
         p = self.params
         return self._is_common and p.top_k <= 0 and (0 < p.min_p <= 1 or (p.top_p < 1 and p.min_p <= 0))
+
+    @cached_property
+    def is_selectable(self) -> bool:
+        """The most likely tokens decide: nothing is done to the others but to make them less likely."""
+        p = self.params
+        is_limited = self.is_greedy or (self.is_batchable and p.top_k <= _MAX_SELECTED_K)
+        is_near = self.is_unlimited and p.min_p > 0 and p.top_p >= 1
+        lowers = all(penalty.only_lowers for penalty in self.first_penalties) and bool((self.bias <= 0).all())
+        return self.grammar is None and (is_limited or is_near) and lowers
 
     @cached_property
     def _is_common(self) -> bool:

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ctypes import POINTER, c_bool, c_char_p, c_float, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    c_bool,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from typing import Any
 
 from paddock.engine.libllama.structs import (
@@ -13,10 +26,12 @@ from paddock.engine.libllama.structs import (
     LogCallback,
     ModelParams,
     QuantizeParams,
+    SamplerChainParams,
     ThreadPoolParams,
 )
 
 _MODEL = _CONTEXT = _VOCAB = _MEMORY = _ADAPTER = _DEVICE = _REGISTRY = _POOL = c_void_p
+_SAMPLER = _TENSOR = _TENSORS = _GRAPH = c_void_p
 _TOKEN = _POSITION = _SEQUENCE = c_int32
 _FLOATS = POINTER(c_float)
 _BYTES = POINTER(c_uint8)
@@ -112,7 +127,40 @@ REQUIRED: Mapping[str, Signature] = {
     "ggml_version": (c_char_p, ()),
 }
 
+SAMPLERS: Mapping[str, Signature] = {
+    "ggml_argsort_top_k": (_TENSOR, (_TENSORS, _TENSOR, c_int)),
+    "ggml_backend_buft_get_device": (_DEVICE, (c_void_p,)),
+    "ggml_backend_dev_supports_op": (c_bool, (_DEVICE, _TENSOR)),
+    "ggml_concat": (_TENSOR, (_TENSORS, _TENSOR, _TENSOR, c_int)),
+    "ggml_cont": (_TENSOR, (_TENSORS, _TENSOR)),
+    "ggml_get_rows": (_TENSOR, (_TENSORS, _TENSOR, _TENSOR)),
+    "ggml_graph_get_tensor": (_TENSOR, (_GRAPH, c_char_p)),
+    "ggml_nelements": (c_int64, (_TENSOR,)),
+    "ggml_nrows": (c_int64, (_TENSOR,)),
+    "ggml_pool_1d": (_TENSOR, (_TENSORS, _TENSOR, c_int, c_int, c_int, c_int)),
+    "ggml_reshape_1d": (_TENSOR, (_TENSORS, _TENSOR, c_int64)),
+    "ggml_reshape_2d": (_TENSOR, (_TENSORS, _TENSOR, c_int64, c_int64)),
+    "ggml_reshape_3d": (_TENSOR, (_TENSORS, _TENSOR, c_int64, c_int64, c_int64)),
+    "ggml_sum_rows": (_TENSOR, (_TENSORS, _TENSOR)),
+    "ggml_view_2d": (_TENSOR, (_TENSORS, _TENSOR, c_int64, c_int64, c_size_t, c_size_t)),
+    "llama_get_sampled_candidates_ith": (c_void_p, (_CONTEXT, c_int32)),
+    "llama_get_sampled_logits_count_ith": (c_uint32, (_CONTEXT, c_int32)),
+    "llama_get_sampled_logits_ith": (c_void_p, (_CONTEXT, c_int32)),
+    "llama_get_sampled_probs_count_ith": (c_uint32, (_CONTEXT, c_int32)),
+    "llama_get_sampled_probs_ith": (c_void_p, (_CONTEXT, c_int32)),
+    "llama_sampler_accept": (None, (_SAMPLER, _TOKEN)),
+    "llama_sampler_apply": (None, (_SAMPLER, c_void_p)),
+    "llama_sampler_chain_add": (None, (_SAMPLER, _SAMPLER)),
+    "llama_sampler_chain_init": (_SAMPLER, (SamplerChainParams,)),
+    "llama_sampler_free": (None, (_SAMPLER,)),
+    "llama_sampler_init": (_SAMPLER, (c_void_p, c_void_p)),
+    "llama_sampler_reset": (None, (_SAMPLER,)),
+    "llama_set_sampler": (c_bool, (_CONTEXT, _SEQUENCE, _SAMPLER)),
+}
+"""For `engine/device_selection.py`, which does without them if one is missing."""
+
 OPTIONAL: Mapping[str, Signature] = {
+    **SAMPLERS,
     "ggml_backend_load_all_from_path": (None, (c_char_p,)),
     "ggml_backend_reg_count": (c_size_t, ()),
     "llama_model_quantize_default_params": (QuantizeParams, ()),

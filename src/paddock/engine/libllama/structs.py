@@ -177,3 +177,43 @@ class ThreadPoolParams(Structure):
         ("paused", c_bool),
         _RESERVE,
     )
+
+
+class SamplerData(Structure):
+    """llama_sampler_data: the tensors that a sampler receives, and leaves for the host."""
+
+    _fields_ = (("logits", c_void_p), ("probs", c_void_p), ("sampled", c_void_p), ("candidates", c_void_p))
+
+
+class SamplerChainParams(Structure):
+    """llama_sampler_chain_params"""
+
+    _fields_ = (("no_perf", c_bool),)
+
+
+SamplerName = CFUNCTYPE(c_char_p, c_void_p)
+SamplerApply = CFUNCTYPE(None, c_void_p, c_void_p)
+SamplerInit = CFUNCTYPE(c_bool, c_void_p, c_void_p, c_uint32)
+"""Sampler, buffer type, the most outputs of a sequence."""
+SamplerBuild = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, POINTER(SamplerData))
+"""Sampler, context of the tensors, graph, tensors."""
+
+
+class SamplerInterface(Structure):
+    """llama_sampler_i. Null: not there."""
+
+    _fields_ = (
+        ("name", SamplerName),
+        ("accept", c_void_p),
+        ("apply", SamplerApply),
+        ("reset", c_void_p),
+        ("clone", c_void_p),
+        ("free", c_void_p),
+        ("backend_init", SamplerInit),
+        ("backend_accept", c_void_p),
+        ("backend_apply", SamplerBuild),
+        ("backend_set_input", c_void_p),
+        ("backend_reset", c_void_p),
+        ("copy_state", c_void_p),
+        _RESERVE,
+    )
