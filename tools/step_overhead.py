@@ -196,8 +196,8 @@ def _compare_orders(threads: dict[str, _Steps], users: int, steps: int) -> None:
     whole: dict[str, list[float]] = {name: [] for name in threads}
     inside: dict[str, list[float]] = {name: [] for name in threads}
     spent = _Clock()
-    waits = ("llama_decode", "llama_get_logits", "llama_synchronize")
-    with patch.dict(vars(lib), {name: spent.timed(getattr(lib, name)) for name in waits}):
+    waits = ("llama_decode", "llama_get_logits", "llama_synchronize", "llama_get_sampled_logits_count_ith")
+    with patch.dict(vars(lib), {name: spent.timed(getattr(lib, name)) for name in waits if hasattr(lib, name)}):
         for _ in range(steps):
             for name, thread in threads.items():
                 began = time.perf_counter()

@@ -36,7 +36,6 @@ class BatchSampler:
         self._penalized = [(index, s) for index in together if (s := samplers[index]).uses_history]
         self._penalties = _grouped(self._penalized)
         biased = [index for index in together if len(samplers[index].bias)]
-        self._biased = [(index, samplers[index]) for index in biased]
         sizes = [len(samplers[index].bias_ids) for index in biased]
         self._biased_rows = np.repeat(np.array(biased, np.int64), sizes)
         self._biased_ids = np.concatenate([_NO_IDS, *(samplers[index].bias_ids for index in biased)])
@@ -83,11 +82,13 @@ class BatchSampler:
         """`_adjust` for selected rows."""
         rows, ids = selected.logits, selected.ids
         self._check_ids(selected.n_vocab)
-        for index, sampler in self._biased:
-            places = np.minimum(np.searchsorted(ids[index], sampler.bias_ids), ids.shape[1] - 1)
-            is_there = ids[index, places] == sampler.bias_ids
-            rows[index, places[is_there]] += sampler.bias[is_there]
         logits = rows.reshape(-1)
+        if len(self._bias):
+            every = (ids + np.arange(0, len(rows) * selected.n_vocab, selected.n_vocab)[:, None]).reshape(-1)
+            wanted = self._biased_rows * selected.n_vocab + self._biased_ids
+            places = np.minimum(np.searchsorted(every, wanted), len(every) - 1)
+            is_there = every[places] == wanted
+            logits[places[is_there]] += self._bias[is_there]
         for penalty, members in self._penalties:
             width = rows.shape[1]
             penalized = [Penalized(index * width, SelectedText(s.history, ids[index])) for index, s in members]

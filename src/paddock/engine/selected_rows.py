@@ -52,13 +52,14 @@ def sort_groups(
     rows, kept, width = chosen.shape
     if inner.min() < 0 or inner.max() >= RATIO * kept or outer.min() < 0:
         return None
-    begins = np.take_along_axis(outer, inner // RATIO, axis=1).astype(np.int64) * size + inner % RATIO * width
-    order = begins.argsort(axis=1)
-    begins = np.take_along_axis(begins, order, axis=1)
+    first = np.arange(0, rows * kept, kept)[:, None]
+    begins = outer.take(inner // RATIO + first).astype(np.int64) * size + inner % RATIO * width
+    order = begins.argsort(axis=1) + first
+    begins = begins.take(order)
     if begins[:, -1].max() > n_vocab - width or (begins[:, 1:] == begins[:, :-1]).any():
         return None
     bound = chosen.max(axis=2).min(axis=1)
-    logits = np.take_along_axis(chosen, order[:, :, None], axis=1).reshape(rows, -1)
+    logits = chosen.reshape(-1, width).take(order.reshape(-1), axis=0).reshape(rows, -1)
     ids = (begins[:, :, None] + np.arange(width)).reshape(rows, -1)
     if tail.size:
         last = np.arange(n_vocab - tail.shape[1], n_vocab)
