@@ -74,9 +74,9 @@ def test_an_option_without_a_setting_is_refused_or_ignored_with_a_reason(option:
 
 def test_all_refused_options_are_named_at_once() -> None:
     with pytest.raises(click.UsageError) as refusal:
-        _context("-mm", "file", "--temp", "1", "--tools", "all")
+        _context("-lcs", "file", "--temp", "1", "--tools", "all")
     first, second = refusal.value.message.splitlines()
-    assert first.startswith("-mm or LLAMA_ARG_MMPROJ is not supported: this server reads text only")
+    assert first.startswith("-lcs is not supported: guesses come from the texts of requests")
     assert second.startswith("--tools or LLAMA_ARG_TOOLS is not supported: this server runs no tools")
 
 
@@ -94,7 +94,7 @@ def test_names_may_have_underscores() -> None:
 
 
 def test_a_dry_run_reports_every_option() -> None:
-    line = "--dry-run -m x.gguf --temp 0.5 --api-key secret --perf --mmproj file -r a -r b"
+    line = "--dry-run -m x.gguf --temp 0.5 --api-key secret --perf --lookup-cache-static file -r a -r b"
     context = _context(*line.split())
     rows = [re.split(r"  +", row) for row in report(context).splitlines()]
     assert [(verdict, option) for verdict, option, _ in rows] == [
@@ -103,7 +103,7 @@ def test_a_dry_run_reports_every_option() -> None:
         ("honoured", "--api-key"),
         ("honoured", "-r"),
         ("not needed", "--perf"),
-        ("refused", "--mmproj or LLAMA_ARG_MMPROJ"),
+        ("refused", "--lookup-cache-static"),
     ]
     assert rows[1][2] == "model_manager.defaults.temperature = 0.5"
     assert rows[3][2] == 'model_manager.defaults.stop = ["a", "b"]'

@@ -98,7 +98,7 @@ def test_the_command_line_wins_over_sections(tmp_path: Path) -> None:
     [
         ("[a]\nctx-siz = 1", "line 2, section [a]: unknown key 'ctx-siz'; did you mean 'ctx-size'?"),
         ("[a]\n\nlist-devices = 1", "line 3, section [a]: unknown key 'list-devices'"),
-        ("[a]\nmmproj = x.gguf", "line 2, section [a]: --mmproj or LLAMA_ARG_MMPROJ is not supported"),
+        ("[a]\nlookup-cache-static = x", "line 2, section [a]: --lookup-cache-static is not supported"),
         ("[a]\nc = many", "line 2, section [a]: Invalid value for '-c'"),
         ("[a]\ncpu-moe = perhaps", "line 2, section [a]: cpu-moe: expected on or off, got 'perhaps'"),
         ("[a]\nload-on-startup = 2", "line 2, section [a]: load-on-startup: expected on or off"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from paddock.engine.libllama import layout, lib
 from paddock.engine.libllama.functions import OPTIONAL, REQUIRED
-from paddock.engine.libllama.layout import _compare as compare
+from paddock.engine.libllama.layout import compare as compare
 from paddock.engine.libllama.loading import Library, open_library
 from paddock.engine.libllama.structs import ContextParams, ModelParams
 from paddock.engine.loading import context_params, load_model, new_context

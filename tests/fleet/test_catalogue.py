@@ -14,6 +14,7 @@ from paddock.config import ModelManagerSettings
 from paddock.errors import InvalidRequest, ModelNotFound, StartupError
 from paddock.fleet import Catalogue, Model, open_catalogue
 from paddock.fleet.catalogue.files import find_models
+from tests import tiny_models, tiny_projectors
 from tests.options import new_model
 
 
@@ -132,6 +133,34 @@ def test_split_models(tmp_path: Path) -> None:
     assert _problems(_open(tmp_path)) == {"big": "2 of its 3 parts are missing: 1, 3"}
     (tmp_path / "big-00002-of-00003.gguf").rename(tmp_path / "big-00002-of-09999.gguf")
     assert _problems(_open(tmp_path)) == {"big": "9998 of its 9999 parts are missing: 1 and 9997 others"}
+
+
+def test_the_projector_of_a_model(tmp_path: Path) -> None:
+    """One that fits lies beside it, or the settings name it."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    tiny_models.llama(tmp_path / "one" / "eye.gguf", layers=1)
+    for name in ("mmproj-eye-bf16", "mmproj-eye-f16"):
+        tiny_projectors.llava(tmp_path / "one" / f"{name}.gguf")
+    _write(tmp_path / "two" / "other.gguf")
+    tiny_projectors.llava(tmp_path / "two" / "mmproj.gguf")
+    models = {model.name: model for model in _open(tmp_path)}
+    assert models["eye"].options.mmproj == str(tmp_path / "one" / "mmproj-eye-f16.gguf")
+    assert models["eye"].media() == ("image",)
+    assert models["other"].options.mmproj == "", "its embeddings have another size"
+    without = {model.name: model for model in _open(tmp_path, mmproj_auto=False)}
+    assert (without["eye"].options.mmproj, without["eye"].media()) == ("", ())
+    with_it, plain = (found["eye"].estimate(gpu=False) for found in (models, without))
+    assert with_it is not None
+    assert plain is not None
+    size = (tmp_path / "one" / "mmproj-eye-f16.gguf").stat().st_size
+    assert 0.9 * size < with_it.host.weights - plain.host.weights < size
+    named = _open(tmp_path, mmproj_auto=False, models={"other": {"mmproj": "two/mmproj.gguf"}})
+    assert named.named("other").options.mmproj == str(tmp_path / "two" / "mmproj.gguf")
+    wrong = _open(tmp_path, models={"other": {"mmproj": "one/eye.gguf"}})
+    assert "it is a model, not a projector" in (wrong.named("other").problem() or "")
+    missing = _open(tmp_path, models={"other": {"mmproj": "no.gguf"}})
+    assert "no.gguf: No such file" in (missing.named("other").problem() or "")
 
 
 def test_projectors(tmp_path: Path) -> None:

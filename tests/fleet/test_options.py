@@ -17,7 +17,7 @@ from paddock.types import DraftParams, EngineOptions
 
 SETTINGS = ModelSettings.model_fields
 CONVERTED = {
-    *("n_gpu_layers", "parallel", "kv_unified", "deterministic", "chat_template", "model_draft"),
+    *("n_gpu_layers", "parallel", "kv_unified", "deterministic", "chat_template", "model_draft", "mmproj"),
     *("tensor_split", "override_kv", "cpu_strict_batch", "prio_batch"),
     *("n_gpu_layers_draft", "rpc", "cache_disk"),
 }

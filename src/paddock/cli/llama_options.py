@@ -38,7 +38,7 @@ def _refused(reason: str, *specs: str) -> Iterator[LlamaOption]:
 
 _MATCHES = "how long a repetition must be before its continuation is guessed is learned from the guesses"
 _NO_TOOLS = "this server runs no tools and no MCP servers: the client runs the tools that a model calls"
-_NO_MEDIA = "this server reads text only"
+_NO_VIDEO = "this server reads images and audio, but no video"
 
 OPTIONS: tuple[LlamaOption, ...] = (
     # ── accepted, not needed ─────────────────────────────────────────────────────────────────────────────────────────
@@ -67,17 +67,16 @@ OPTIONS: tuple[LlamaOption, ...] = (
     *_not_needed("the first request is not slower than the next ones", "--warmup --no-warmup"),
     *_not_needed("prompts are cached unless a request says otherwise", "--cache-prompt LLAMA_ARG_CACHE_PROMPT"),
     *_not_needed(
-        _NO_MEDIA,
-        "--mmproj-auto --no-mmproj --no-mmproj-auto LLAMA_ARG_MMPROJ_AUTO",
-        "--mmproj-offload --no-mmproj-offload LLAMA_ARG_MMPROJ_OFFLOAD",
+        "the projector runs on the first GPU, or on the CPU with --no-mmproj-offload",
         "-mmdev --mmproj-device DEVICE MTMD_BACKEND_DEVICE",
-        "--image-min-tokens N LLAMA_ARG_IMAGE_MIN_TOKENS",
-        "--image-max-tokens N LLAMA_ARG_IMAGE_MAX_TOKENS",
-        "--mtmd-batch-max-tokens N LLAMA_ARG_MTMD_BATCH_MAX_TOKENS",
+    ),
+    *_not_needed("images are encoded one at a time", "--mtmd-batch-max-tokens N LLAMA_ARG_MTMD_BATCH_MAX_TOKENS"),
+    *_not_needed("images are sent with the request, not read from files", "--media-path DIR"),
+    *_not_needed(
+        _NO_VIDEO,
         "--video-fps N LLAMA_ARG_VIDEO_FPS",
         "--video-timestamp-interval N LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL",
         "--video-ffmpeg-dir DIR LLAMA_ARG_VIDEO_FFMPEG_DIR",
-        "--media-path DIR",
     ),
     *_not_needed(
         "the web page has no such settings",
@@ -143,7 +142,6 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "--mcp-servers-json JSON LLAMA_ARG_MCP_SERVERS_JSON",
         "-ag --agent LLAMA_ARG_AGENT",
     ),
-    *_refused(_NO_MEDIA, "-mm --mmproj FILE LLAMA_ARG_MMPROJ", "-mmu --mmproj-url URL LLAMA_ARG_MMPROJ_URL"),
     *_refused("use -hf with a repository of the Hugging Face hub", "-dr --docker-repo REPO LLAMA_ARG_DOCKER_REPO"),
     *_refused("--log-prompts writes prompts to the log", "--log-prompts-dir DIR"),
     *_refused("--ctx-size is shared by all requests", "--kv-unified-per-slot N LLAMA_ARG_KV_UNIFIED_PER_SLOT"),

@@ -230,6 +230,10 @@ def _entry(
         entry["model_draft"] = str(draft.absolute())
     elif "model_draft" in entry:
         entry["model_draft"] = str(Path(entry["model_draft"]).expanduser().absolute())
+    if "mmproj" in entry:
+        entry["mmproj"] = str(Path(entry["mmproj"]).expanduser().absolute())
+    if projector := from_here.projector(manager):
+        entry["mmproj"] = str(projector.absolute())
     if aliases:
         entry["aliases"] = aliases
     if (is_loaded := preset.is_loaded_at_start) or (is_loaded is None and shared.is_loaded_at_start):

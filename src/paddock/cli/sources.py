@@ -24,6 +24,7 @@ class Sources:
     hf_token: str | None = None
     model_url: str | None = None
     hf_repo_draft: str | None = None
+    mmproj_url: str | None = None
     offline: bool = False
 
     @classmethod
@@ -44,6 +45,8 @@ class Sources:
             update["model"] = path
         if (draft := self.draft(manager)) is not None:
             update["model_draft"] = draft.absolute()
+        if (projector := self.projector(manager)) is not None:
+            update["mmproj"] = projector.absolute()
         return settings.model_copy(update={"model_manager": manager.model_copy(update=update)}) if update else settings
 
     def model(self, manager: ModelManagerSettings, *, to: Path | None) -> Path | None:
@@ -66,6 +69,10 @@ class Sources:
         if manager.model_draft is not None:
             raise StartupError("--hf-repo-draft and --model-draft are mutually exclusive: give one of them")
         return self._from_hub(self.hf_repo_draft, None, manager)
+
+    def projector(self, manager: ModelManagerSettings) -> Path | None:
+        """Download the projector, to the path of `mmproj` if that is given."""
+        return None if self.mmproj_url is None else self._from_url(self.mmproj_url, manager, manager.mmproj)
 
     def _from_hub(self, name: str, file: str | None, manager: ModelManagerSettings) -> Path:
         from paddock.fleet.catalogue.hub import Source, pull, pulled
@@ -150,6 +157,11 @@ def source_options() -> list[click.Option]:
             ["-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf", "hf_repo_draft"],
             metavar="REPO[:QUANT]",
             help="Use a draft model from the Hugging Face hub.",
+        ),
+        click.Option(
+            ["-mmu", "--mmproj-url"],
+            metavar="URL",
+            help="Download the model's projector from this address, to the file of --mmproj if that is given.",
         ),
         click.Option(
             ["--models-preset"],

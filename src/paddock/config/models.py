@@ -29,6 +29,7 @@ from paddock.config.fields import (
     off_or_text,
     on_off_or_auto,
 )
+from paddock.config.media import MediaSettings
 from paddock.config.threads import ThreadSettings
 from paddock.normalizers import checked_normalizer
 from paddock.types import (
@@ -44,7 +45,7 @@ from paddock.types import (
 _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({"embedding", "reranking", "pooling"}))
 
 
-class ModelSettings(DeviceSettings, ThreadSettings, DraftSettings):
+class ModelSettings(DeviceSettings, ThreadSettings, DraftSettings, MediaSettings):
     """How a model is loaded and how long it stays loaded."""
 
     idle_timeout: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from paddock.engine.protocol import Engine, PooledEngine, Vocab
+from paddock.engine.protocol import BrokenMedia, Engine, MediaReader, PooledEngine, ReadPrompt, Vocab
 from paddock.types import EngineOptions
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from paddock.types import Span
 
 # Reading all weights once more takes a GPU as long as computing about this many tokens.
 _MAX_PADDING = 64
+_NO_SHIFTS: Mapping[int, int] = {}
 
 
 class Batch:
@@ -34,8 +35,12 @@ class Batch:
             address = ctypes.c_void_p(begin + 4 * index)
             self.struct.seq_id[index] = ctypes.cast(address, ctypes.POINTER(ctypes.c_int32))
 
-    def fill(self, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = ()) -> None:
-        """Write the spans and their drafts one after another, each padded to its size."""
+    def fill(
+        self, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = (), shifts: Mapping[int, int] = _NO_SHIFTS
+    ) -> None:
+        """Write the spans and their drafts one after another, each padded to its size. `shifts`: so many positions
+        fewer than tokens are before the spans of a sequence.
+        """
         sizes = sizes or [len(span.tokens) + len(span.draft) for span in spans]
         total = sum(sizes)
         if not 0 < total <= self.capacity:
@@ -45,13 +50,14 @@ class Batch:
         at = 0
         for span, size in zip(spans, sizes, strict=True):
             tokens += span.tokens
+            start = span.start - shifts.get(span.sequence, 0)
             if size == 1:
-                self._position[at] = span.start
+                self._position[at] = start
                 self._sequence[at] = span.sequence
             else:
                 tokens += span.draft
                 tokens += span.tokens[-1:] * (size - len(span.tokens) - len(span.draft))
-                self._position[at : at + size] = np.arange(span.start, span.start + size)
+                self._position[at : at + size] = np.arange(start, start + size)
                 self._sequence[at : at + size] = span.sequence
             if span.sampler is not None:
                 last = at + len(span.tokens) - 1
@@ -63,6 +69,30 @@ class Batch:
             raise DecodeFailed("a token id is outside the vocabulary")
         self._token[:total] = tokens
         self.struct.n_tokens = total
+
+    def decode_embeddings(
+        self, context: Any, sequence: int, positions: npt.NDArray[np.int32], embeddings: npt.NDArray[np.float32]
+    ) -> int:
+        """Decode rows of embeddings instead of tokens, without outputs. Returns the status. `positions` has a row for
+        each kind of position that the model has.
+        """
+        count = len(embeddings)
+        if not 0 < count <= self.capacity or positions.shape[1] != count:
+            raise DecodeFailed(f"a step of {count} embeddings does not fit a batch of {self.capacity}")
+        positions, embeddings = np.ascontiguousarray(positions), np.ascontiguousarray(embeddings)
+        self._output[:count] = 0
+        self._sequence[:count] = sequence
+        struct = type(self.struct)(
+            n_tokens=count,
+            embd=embeddings.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+            pos=positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+            n_seq_id=self.struct.n_seq_id,
+            seq_id=self.struct.seq_id,
+            logits=self.struct.logits,
+        )
+        status = int(lib.llama_decode(context, struct))
+        lib.llama_synchronize(context)  # the arrays are freed with this call
+        return status
 
     def decode(self, context: Any, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = ()) -> None:
         """Fill the batch and decode it. Raises `DecodeFailed`."""

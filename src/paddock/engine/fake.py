@@ -116,6 +116,7 @@ class FakeEngine:
         self.vocab = FakeVocab(options.chat_template)
         self.grammars = GrammarSource(self.vocab, N_VOCAB)
         self.is_cpu_bound = False
+        self.media = None
         self.n_batch = options.n_batch
         self._delay = settings.get("delay", 0.0)
         self._hangs = bool(settings.get("hang"))

@@ -44,6 +44,8 @@ def fingerprint(path: Path, options: EngineOptions, *, unified: bool, exact_batc
     digest.update(f"{ENGINE} {lib.commit} build {library.info().build_id} samplers {PROFILE}".encode())
     digest.update(repr([(name, getattr(options, name)) for name in _AFFECTS_BITS]).encode())
     digest.update(_sample(path))
+    if options.mmproj:
+        digest.update(repr(_projector(options)).encode())
     return f"fp_{digest.hexdigest()[:16]}"
 
 
@@ -62,12 +64,12 @@ def origin(
     ]
     return StateOrigin(
         engine=f"{ENGINE} {lib.commit or build}",
-        model=_file_digest(path),
+        model=file_digest(path),
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
         flash_attn=flash_attn,
         arithmetic=", ".join([*last_bits, f"kv_unified {unified}"]),
-        adapters=tuple(_file_digest(Path(adapter)) for adapter in options.adapters),
+        adapters=tuple(file_digest(Path(adapter)) for adapter in options.adapters),
         settings=", ".join([*settings, *(["beyond the original context"] if beyond_original else [])]),
     )
 
@@ -81,8 +83,20 @@ def decisive_options(
     values = {name: getattr(options, name) for name in (*_ALSO_SAID, *_AFFECTS_BITS)}
     values |= {"n_ctx": n_ctx, "kv_unified": unified, "flash_attn": "on" if flash_attn else "off"}
     values["exact_batch"] = exact_batch
+    if options.mmproj:
+        values["mmproj"] = _projector(options)
     said: dict[str, Any] = msgspec.to_builtins(values)
     return said
+
+
+def _projector(options: EngineOptions) -> list[Any]:
+    """What decides the embeddings of an image."""
+    return [
+        file_digest(Path(options.mmproj)),
+        options.mmproj_offload,
+        options.image_min_tokens,
+        options.image_max_tokens,
+    ]
 
 
 def stamps(path: Path) -> tuple[FileStamp, ...]:
@@ -91,7 +105,7 @@ def stamps(path: Path) -> tuple[FileStamp, ...]:
     return tuple(FileStamp(str(part), one.st_size, one.st_mtime_ns, one.st_ino) for part, one in found)
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     return hashlib.sha256(_sample(path)).hexdigest()
 
 

@@ -35,10 +35,10 @@ class NativeLog:
         self._level = 0
         self._line = ""
         # libllama keeps this pointer for the life of the process. If the callback were freed, it would crash later.
-        self._callback = LogCallback(self._on_line)
+        self.callback = LogCallback(self._on_line)
 
     def install(self) -> None:
-        lib.llama_log_set(self._callback, ctypes.c_void_p(0))
+        lib.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     def _on_line(self, level: int, text: bytes, _data: Any) -> None:
         if level != _CONTINUED:

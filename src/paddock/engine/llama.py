@@ -38,7 +38,9 @@ from paddock.engine.loading import (
 from paddock.engine.outputs import Outputs
 from paddock.engine.placement import optimise_for_numa
 from paddock.engine.pooled import PooledContext
+from paddock.engine.position_shifts import PositionShifts
 from paddock.engine.prefix_memory import PrefixMemory
+from paddock.engine.projector import Projector
 from paddock.engine.sampler import PROFILE, Sampler
 from paddock.engine.sequence_memory import SequenceMemory
 from paddock.engine.snapshot_memory import SnapshotMemory
@@ -87,6 +89,8 @@ class LlamaEngine:
         self._model = load_model(path, options, on_progress)
         self._adapters = LoadedAdapters(self._model, options.adapters)
         self._applied: Adapters = ()
+        self._projector: Projector | None = None
+        self._shifts = PositionShifts()
         self.vocab = LlamaVocab(self._model, options.chat_template)
         self.grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
@@ -125,6 +129,11 @@ class LlamaEngine:
         self._n_ubatch = int(params.n_ubatch)
         self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
         self._can_undo = self._memory.reuse == "prefix"
+        if options.mmproj:
+            self._projector = Projector(
+                Path(options.mmproj), self._model, options, n_ubatch=self._n_ubatch, n_batch=n_batch
+            )
+        self.media = self._projector
         if self._memory.reuse == "checkpoint" and has_removable_drafts(self._model):
             self._window = int(lib.llama_model_n_swa(self._model))
         self._drafter = self._open_drafter(options, n_ctx, on_gpu=on_gpu) if options.model_draft else None
@@ -189,6 +198,7 @@ class LlamaEngine:
             exact_batch=exact_batch,
             adapters=self.origin.adapters,
             draft_slots=0 if self._drafter is None else self._drafter.slots,
+            media=() if self._projector is None else self._projector.kinds,
         )
         if selects and self._can_undo:
             self._selection = self._open_selection(int(params.n_seq_max))
@@ -199,7 +209,7 @@ class LlamaEngine:
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> Sampler:
         return Sampler(
             params,
-            prompt,
+            [token for token in prompt if token >= 0],  # without the tokens of images
             end_tokens=self.vocab.end_tokens,
             breakers=self.vocab.tokens_with,
             tokenize=lambda text: self.vocab.tokenize(text, add_special=False, parse_special=False),
@@ -207,7 +217,7 @@ class LlamaEngine:
         )
 
     def apply(self, operations: Sequence[Operation]) -> Sequence[Copied]:
-        return self._memory.apply(operations)
+        return self._memory.apply(operations if self._projector is None else self._shifts.translate(operations))
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         self.submit(spans, exact=exact, adapters=adapters)
@@ -217,6 +227,9 @@ class LlamaEngine:
         if adapters != self._applied:
             self._adapters.apply(self._context, adapters)
             self._applied = adapters
+        if spans[0].media is not None:
+            self._submit_media(spans)
+            return
         draft_by_grammar(spans)
         if self._drafter is not None:
             self._draft(spans)
@@ -229,7 +242,7 @@ class LlamaEngine:
             sizes = padded_sizes(spans, capacity=self._batch.capacity, n_ctx=self._n_ctx)
         else:
             sizes = [len(span.tokens) + len(span.draft) for span in spans]
-        self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes)
+        self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes, shifts=self._shifts.by_sequence)
         if self._selection is not None:
             is_selectable = all(span.sampler is None or span.sampler.is_selectable for span in spans)
             self._selection.prepare(spans, sizes, select=is_selectable and not exact)
@@ -291,6 +304,35 @@ class LlamaEngine:
         if status != 0:
             raise DecodeFailed(f"llama_decode failed with {status} on a batch of {tokens} tokens")
 
+    def _submit_media(self, spans: Sequence[Span]) -> None:
+        """A step of one image, or of a part of one."""
+        (span,), projector = spans, self._projector
+        assert projector is not None, "its tokens were made by the projector"
+        assert span.media is not None, "the caller checked"
+        first, last = span.start - span.media.start, span.start - span.media.start + len(span.tokens)
+        embeddings = projector.encode(span.media.chunk)[first:last]
+        start = span.start - self._shifts.by_sequence.get(span.sequence, 0)
+        if projector.uses_grid_positions:
+            positions = projector.grid_positions(span.media.chunk, start)
+        else:
+            positions = np.arange(start, start + len(embeddings), dtype=np.int32)[None]
+        if self._selection is not None:
+            self._selection.prepare(spans, [len(embeddings)], select=False)
+        if span.media.attends_both_ways:
+            projector.set_whole(self._context, is_whole=True)
+        try:
+            status = self._batch.decode_embeddings(self._context, span.sequence, positions, embeddings)
+        finally:
+            if span.media.attends_both_ways:
+                projector.set_whole(self._context, is_whole=False)
+        if status == _NO_CELLS:
+            raise NoCells(f"the cache has no room for an image of {len(embeddings)} tokens")
+        if status != 0:
+            raise DecodeFailed(f"llama_decode failed with {status} on an image of {len(embeddings)} tokens")
+        if projector.uses_grid_positions:
+            self._shifts.add(span.sequence, len(embeddings) - projector.n_positions(span.media.chunk))
+        self._submitted = spans, [len(span.tokens)]
+
     def _draft(self, spans: Sequence[Span]) -> None:
         """Draft tokens where the scheduler has none. If the draft model fails, the step continues without them."""
         assert self._drafter is not None, "the caller checked"
@@ -330,6 +372,8 @@ class LlamaEngine:
             self._drafter.close()
         if self._selection is not None:
             self._selection.close()
+        if self._projector is not None:
+            self._projector.close()
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
 

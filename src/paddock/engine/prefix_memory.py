@@ -175,7 +175,11 @@ class PrefixMemory(SequenceStates):
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, start, length)
             return
-        has_room = self._state_format.size(self._length(source)) <= len(self._buffer)
+        size = self._state_format.size(self._length(source))
+        # Of an image with rows and columns as positions (M-RoPE) several cells have one position.
+        has_room = size <= len(self._buffer) and not (
+            self._state_format.has_extended_cells and self._size(source) != size
+        )
         if (self._on_gpu or not has_room) and self._overwritten.isdisjoint((source, target)):
             # Copies the whole stream when the next step begins. More than needed, but it needs no buffer, and stays on
             # the GPU.

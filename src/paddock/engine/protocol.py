@@ -13,6 +13,8 @@ from paddock.types import (
     CacheShape,
     Copied,
     InfillTokens,
+    MediaKind,
+    MediaSpan,
     ModelInfo,
     Operation,
     Piece,
@@ -59,6 +61,47 @@ class Vocab(Protocol):
         """
 
 
+class ReadPrompt(Protocol):
+    """A prompt with media, tokenised."""
+
+    @property
+    def tokens(self) -> list[int]: ...
+    @property
+    def spans(self) -> tuple[MediaSpan, ...]: ...
+
+
+class MediaReader(Protocol):
+    """Images and sound in prompts."""
+
+    kinds: tuple[MediaKind, ...]
+    marker: str
+    """Stands for a file in a text. No text contains it by chance."""
+    is_private: bool
+    """Sequences with media cannot share prefixes."""
+    encoded: int
+    """How many chunks were encoded so far."""
+
+    def read(self, text: str, files: Sequence[bytes], *, add_special: bool) -> ReadPrompt:
+        """Tokenise a text with a marker for each file, whose formats the caller has checked. Thread-safe.
+
+        Raises `BrokenMedia` for a file that cannot be decoded.
+        """
+
+    def is_encoded(self, chunk: Any) -> bool:
+        """Whether the chunk of a `MediaSpan` can be decoded without encoding it first."""
+
+    def encode(self, chunk: Any) -> Any:
+        """Encode a chunk, which may take seconds. Otherwise the step that needs it does."""
+
+
+class BrokenMedia(Exception):
+    """The file with the number `index` cannot be decoded."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
 class Engine(Protocol):
     """One model and its cache. Only the engine thread uses it, except for constants and methods that are documented as
     thread-safe.
@@ -74,6 +117,10 @@ class Engine(Protocol):
     """The most tokens of one step."""
     is_cpu_bound: bool
     """Its steps use the CPU's cores, so that two concurrent steps slow each other down."""
+
+    @property
+    def media(self) -> MediaReader | None:
+        """None: prompts are text only."""
 
     @property
     def vocab(self) -> Vocab: ...

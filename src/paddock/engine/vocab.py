@@ -67,15 +67,21 @@ class LlamaVocab:
         self._model = model
         self._vocab = lib.llama_model_get_vocab(model)
         # A call of libllama takes 3 µs, and a prompt may have 100,000 tokens.
-        self.name = lru_cache(maxsize=None)(self._name)
+        self._cached_name = lru_cache(maxsize=None)(self._name)
         source = lib.llama_model_chat_template(model, None)
         self.chat_template = chat_template or (source.decode("utf-8", "replace") if source else None)
         self.bos = self._special(lib.llama_vocab_bos(self._vocab))
         self.eos = self._special(lib.llama_vocab_eos(self._vocab))
         self.size = int(lib.llama_vocab_n_tokens(self._vocab))
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
-        self.piece = lru_cache(maxsize=65536)(self._piece)
+        self._cached_piece = lru_cache(maxsize=65536)(self._piece)
         self._indexing = threading.Lock()
+
+    def piece(self, token: int) -> bytes:
+        return self._cached_piece(token) if token >= 0 else b""
+
+    def name(self, token: int) -> bytes:
+        return self._cached_name(token) if token >= 0 else b""  # a token of an image
 
     @cached_property
     def control_tokens(self) -> frozenset[int]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from paddock.types import (
     Constraint,
     GenerateRequest,
     InfillPrompt,
+    MediaFile,
     MixedPrompt,
     SamplingParams,
     TextPrompt,
@@ -173,7 +175,9 @@ def _constraint(constraint: Constraint) -> dict[str, Any]:
 
 def encode_chat(prompt: ChatPrompt) -> dict[str, Any]:
     """The fields of a chat prompt."""
-    body: dict[str, Any] = {"messages": [_message(message) for message in prompt.messages]}
+    files = iter(prompt.media)
+    messages = [_with_files(message, files) for message in prompt.messages] if prompt.media else prompt.messages
+    body: dict[str, Any] = {"messages": [_message(message) for message in messages]}
     if prompt.tools:
         body["tools"] = [{"type": "function", "function": msgspec.to_builtins(tool)} for tool in prompt.tools]
         body["parallel_tool_calls"] = prompt.parallel_calls
@@ -202,6 +206,20 @@ def encode_chat(prompt: ChatPrompt) -> dict[str, Any]:
     if not prompt.split_reasoning:
         body["reasoning_format"] = "none"
     return body
+
+
+def _with_files(message: dict[str, Any], files: Iterator[MediaFile]) -> dict[str, Any]:
+    """The message with its images and audio in the place of the parts that stand for them."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return message | {"content": [_file(next(files)) if part["type"] == "media" else part for part in content]}
+
+
+def _file(file: MediaFile) -> dict[str, Any]:
+    if file.kind == "audio":
+        return {"type": "input_audio", "input_audio": {"data": file.data}}
+    return {"type": "image_url", "image_url": {"url": f"data:application/octet-stream;base64,{file.data}"}}
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

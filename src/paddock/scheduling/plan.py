@@ -44,14 +44,16 @@ class Plan:
 
 
 def make_span(request: Request, count: int) -> Span:
-    """The next `count` tokens of a request."""
-    end = request.computed + count
+    """The next `count` tokens of a request, or the whole of an image that cannot be cut."""
+    media = request.next_media if request.media else None
+    end = media.end if media is not None and media.is_whole else request.computed + count
     is_complete = end == len(request.tokens) and request.max_tokens > 0
     span = Span(
         sequence=request.sequence,
         start=request.computed,
         tokens=request.tokens[request.computed : end],
         sampler=request.sampler if is_complete else None,
+        media=media,
     )
     if request.needs_prompt_probs:
         span.targets = request.tokens[request.computed + 1 : min(end + 1, request.prompt_size)]
@@ -64,7 +66,7 @@ def exact_chunk(request: Request, n_batch: int) -> int:
     if request.computed >= request.prompt_size:
         return 1  # also after a preemption: generated tokens are computed one by one, as the first time
     on_grid = (request.computed // GRID + 1) * GRID
-    return min(request.prompt_size, on_grid, request.computed + n_batch) - request.computed
+    return min(min(request.prompt_size, on_grid, request.computed + n_batch) - request.computed, request.max_chunk)
 
 
 def allow_drafts(plan: Plan, *, room: int, n_ctx: int, with_model: bool) -> None:
@@ -81,7 +83,7 @@ def allow_drafts(plan: Plan, *, room: int, n_ctx: int, with_model: bool) -> None
     each = (room - sum(len(span.tokens) for span in plan.spans)) // len(drafted)
     for span, request, wanted in drafted:
         left = min(request.max_tokens - request.produced, n_ctx - len(request.tokens)) - 1
-        n_max = min(wanted.n_max, each, left) if with_model else 0
+        n_max = min(wanted.n_max, each, left) if with_model and not request.media else 0
         lookup = min(wanted.lookup, each, left)
         if max(n_max, lookup) > 0:
             limits = msgspec.structs.replace(wanted, n_max=max(n_max, 0), lookup=max(lookup, 0))

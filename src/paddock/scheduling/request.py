@@ -8,7 +8,7 @@ from typing import Any
 
 from paddock.errors import PaddockError
 from paddock.scheduling.context_shift import ContextShift
-from paddock.types import Adapters, DraftParams, FinishReason, Nearest, ReusedTokens
+from paddock.types import Adapters, DraftParams, FinishReason, MediaSpan, Nearest, ReusedTokens
 
 # A request that was preempted keeps its next slot for at least this many new tokens, or as many as it lost.
 _MIN_RESIDENCE = 32
@@ -47,6 +47,8 @@ class Request:
     """Limits for speculative decoding. None: do not speculate."""
     shift: ContextShift | None = None
     """What to drop when the context is full. None: the answer ends there."""
+    media: tuple[MediaSpan, ...] = ()
+    """Images and sound in the prompt, in order. They are computed in steps of their own."""
 
     prompt_size: int = 0
     """How many of the tokens are the prompt. After a context shift: all that were left."""
@@ -105,9 +107,21 @@ class Request:
 
     @property
     def max_chunk(self) -> int:
-        """How many tokens its next chunk may hold: up to the next snapshot point, or all."""
-        points = (point for point in self.snapshot_points if point > self.computed)
+        """How many tokens its next chunk may hold: up to the next snapshot point, up to where text or an image begins,
+        or all.
+        """
+        points = [point for point in self.snapshot_points if point > self.computed]
+        points += [end for span in self.media for end in (span.start, span.end) if end > self.computed]
         return min(points, default=len(self.tokens)) - self.computed
+
+    @property
+    def next_media(self) -> MediaSpan | None:
+        """The image or sound whose tokens are next to compute. None: text is next."""
+        return next((span for span in self.media if span.start <= self.computed < span.end), None)
+
+    def outside_media(self, length: int) -> int:
+        """The most of the first `length` tokens that do not end within an image or sound."""
+        return next((span.start for span in self.media if span.start < length < span.end), length)
 
     @property
     def new_tokens(self) -> int:

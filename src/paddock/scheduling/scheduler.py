@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 
 from paddock.disk_cache import StateKey
 from paddock.scheduling.admission import Admission
@@ -68,6 +69,8 @@ class Scheduler:
         self._speculation = speculation or Speculation()
         self._rests_drafts = False
         """The engine had no cells for a step with drafts: the next one has none."""
+        self._computed_media = False
+        """The last step computed an image. The next one is for text, if any waits."""
         self.disk: DiskTier | None = None
         self._groups = StepGroups(exact_batch)
         self._chunks = PrefillChunks(self._budget, self._queue)
@@ -170,8 +173,12 @@ class Scheduler:
 
     def _remainder(self, request: Request) -> tuple[int, int]:
         """The start and size of what a queued request has to compute of its prompt."""
-        known = self.cache.lookup(namespace(request), request.tokens, reusable(request))
+        known = self.cached(request)
         return known, len(request.tokens) - known
+
+    def cached(self, request: Request) -> int:
+        """How many tokens of a request are cached now."""
+        return self.cache.lookup(namespace(request), request.tokens, reusable(request))
 
     def schedule(self, silence: float = math.inf) -> Plan | None:
         """Plan the next step. A plan without spans only has cache operations. None: there is nothing to do. `silence`:
@@ -299,7 +306,13 @@ class Scheduler:
         while not self._layout.reclaim(len(decodes)):
             self._preempt_one_of(decodes, prompts)
         self._layout.close_gaps(decodes)
+        if self._computed_media:  # the others' turn
+            prompts = [request for request in prompts if request.next_media is None] or (prompts if not decodes else [])
         work = self._prefill(prompts, decodes=len(decodes)) if prompts else []
+        media = [item for item in work if item[0].next_media is not None]
+        self._computed_media = bool(media)
+        if media:
+            work, decodes = media[:1], []
         if work and self._chunks.prompts_only:
             decodes = []
         work += [(request, 1) for request in decodes]
@@ -319,6 +332,9 @@ class Scheduler:
         room = min(self._n_batch, self._layout.free_cells)
         allow_drafts(plan, room=room, n_ctx=self._n_ctx, with_model=with_model)
         self._speculation.propose(plan, self.cache, self._end_tokens)
+        for span in plan.spans:
+            if span.draft and min(span.draft) < 0:  # an image followed the same text
+                span.draft = list(takewhile(lambda token: token >= 0, span.draft))
 
     def _prefill(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
         """Divide the room beside the generating requests among the prompts."""

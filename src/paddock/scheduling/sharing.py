@@ -46,10 +46,13 @@ class Sharing:
             return
         if request.deterministic:
             limit = min(limit, cached // GRID * GRID)
+        if request.media:
+            limit = request.outside_media(min(limit, cached))
         if not request.furthest:  # later it would find itself
             request.nearest = self._cache.nearest(namespace(request), request.tokens, _FOLLOWING)
         before = self._cache.restored
         request.computed = self._cache.enter(request.sequence, namespace(request), request.tokens, limit)
+        self._leave_media(request)
         _count_cached(request, self._cache.restored - before)
         self._plan_snapshots(request)
 
@@ -60,7 +63,16 @@ class Sharing:
                 limit = reusable(request)
                 before = self._cache.restored
                 request.computed += self._cache.restore_more(request.sequence, request.tokens, request.computed, limit)
+                self._leave_media(request)
                 _count_cached(request, self._cache.restored - before)
+
+    def _leave_media(self, request: Request) -> None:
+        """Give up the cached tokens of an image that is not cached whole: only whole images are known to be equal."""
+        length = request.outside_media(request.computed)
+        if length == request.computed or self._cache.is_restoring(request.sequence):
+            return
+        self._cache.leave(request.sequence, request.tokens[:length], length)
+        request.computed = self._cache.enter(request.sequence, namespace(request), request.tokens, length)
 
     def start_followers(self) -> None:
         """Start the requests whose leader has computed their prefix or has left."""
@@ -92,7 +104,7 @@ class Sharing:
             shared = min(common_prefix(other.tokens, request.tokens), reusable(request))
             if request.deterministic:
                 shared = shared // GRID * GRID
-            shared = self._available(other, shared)
+            shared = self._available(other, request.outside_media(shared))
             if shared >= length + (self.min_gain if best is not None else 1):
                 best, length = other, shared
         return best, length
@@ -164,6 +176,7 @@ class SnapshotSharing(Sharing):
         for point in sorted(points):
             if request.deterministic:
                 point = point // GRID * GRID
+            point = request.outside_media(point)
             if point >= reached + _MIN_SNAPSHOT_SAVING:
                 request.snapshot_points.add(point)
                 reached = point

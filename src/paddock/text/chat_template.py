@@ -117,8 +117,17 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 def text_of(content: Any) -> str:
-    """Content as one string, because most templates support no parts."""
-    return "\n".join(part["text"] for part in content) if isinstance(content, list) else content or ""
+    """Content as one string, because most templates support no parts. Texts have a line each. As in llama-server there
+    is no line break beside an image.
+    """
+    if not isinstance(content, list):
+        return content or ""
+    text, follows_text = "", False
+    for part in content:
+        is_text = part.get("type") != "media"
+        text += ("\n" if is_text and follows_text else "") + part["text"]
+        follows_text = is_text
+    return text
 
 
 def _tojson(value: Any, indent: int | None = None, ensure_ascii: bool = False, **options: Any) -> str:

@@ -53,6 +53,8 @@ from paddock.types.prompts import (
     ChatPrompt,
     InfillPrompt,
     InfillTokens,
+    MediaFile,
+    MediaKind,
     MixedPrompt,
     PairPrompt,
     Prompt,
@@ -91,6 +93,6 @@ from paddock.types.sampling import (
     sampler_named,
 )
 from paddock.types.sandbox import Sandbox, SandboxMode, SandboxState
-from paddock.types.step import Drafting, DraftSource, Sampled, Span
+from paddock.types.step import Drafting, DraftSource, MediaSpan, Sampled, Span
 from paddock.types.templates import BUILTIN_TEMPLATES, DEFAULT_TEMPLATE, check_template
 from paddock.types.views import SlotState, SlotView, SpanView, TreeView

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from paddock.types.prompts import MediaKind
 from paddock.types.sampling import DraftParams
 
 ModelKind = Literal["generation", "embedding", "reranking"]
@@ -122,6 +123,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_k_draft: CacheType | None
     cache_type_v_draft: CacheType | None
     draft: DraftParams
+    mmproj: str
+    """The file of the multimodal projector; empty: none, so prompts are text only."""
+    mmproj_offload: bool
+    image_min_tokens: int | None
+    image_max_tokens: int | None
     devices: str
     """The GPUs that the process may use, as in CUDA_VISIBLE_DEVICES; empty: inherited."""
     verbose: bool
@@ -212,5 +218,7 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The effective options of the engine that decide the bytes of an answer, as JSON values."""
     sampler_profile: int = 0
     """The version of the samplers. Within one version the same seed gives the same tokens."""
+    media: tuple[MediaKind, ...] = ()
+    """What its prompts may contain besides text."""
     draft_slots: int = 0
     """The most concurrent answers for which the draft model proposes tokens; 0: no draft model is used."""

@@ -18,6 +18,19 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
     """A call must match the schema even if the model is free not to call anything."""
 
 
+MediaKind = Literal["image", "audio"]
+
+
+class MediaFile(msgspec.Struct, frozen=True):
+    """A file of a prompt, as the client sent it."""
+
+    kind: MediaKind
+    data: str
+    """Base64. The gateway looks at nothing of it."""
+    param: str
+    """The field of the HTTP request that holds it, for error messages."""
+
+
 class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
     """Messages that the model's chat template renders."""
 
@@ -43,6 +56,8 @@ class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
     """Additional variables for the template."""
     template: str = ""
     """A Jinja template to use instead of the model's own."""
+    media: tuple[MediaFile, ...] = ()
+    """The files of the messages' parts of type `media`, in the order of the parts."""
 
 
 class TextPrompt(msgspec.Struct, frozen=True, tag="text"):

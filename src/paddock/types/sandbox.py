@@ -15,7 +15,7 @@ class Sandbox(msgspec.Struct, frozen=True, omit_defaults=True):
     mode: SandboxMode = "auto"
     """auto: the parts that the kernel supports; required: load no model if a part is missing."""
     readable: tuple[str, ...] = ()
-    """The files of the model, its adapters and its draft model."""
+    """The files of the model, its adapters, its draft model and its projector."""
     writable: tuple[str, ...] = ()
     """The folders for saved slots and for prefixes on disk."""
     gpu: bool = False

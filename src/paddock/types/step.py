@@ -25,6 +25,21 @@ class Drafting(msgspec.Struct, frozen=True):
     """`n_max` and `lookup` are limited to the room that is left, and 0 where that source must not be used now."""
 
 
+class MediaSpan(msgspec.Struct, frozen=True):
+    """The tokens `start..end` of a prompt that stand for an image, a part of one, or sound. Their ids are negative and
+    made of a hash of the content, so that equal content has equal ids.
+    """
+
+    start: int
+    end: int
+    chunk: Any
+    """The engine's own object. It belongs to this prompt."""
+    is_whole: bool = False
+    """All of its tokens must be computed in one step."""
+    attends_both_ways: bool = False
+    """Its tokens attend to each other in both directions."""
+
+
 class Span(msgspec.Struct):
     """Consecutive tokens of one sequence to decode in one step.
 
@@ -47,6 +62,8 @@ class Span(msgspec.Struct):
     """
     draft_source: DraftSource | None = None
     """Where the draft comes from. None: there is none."""
+    media: MediaSpan | None = None
+    """All tokens of the span are a part of this. None: they are text."""
 
 
 class Sampled(msgspec.Struct, frozen=True):

@@ -39,6 +39,7 @@ from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.disk_io import DiskIO
 from paddock.worker.engine_thread import EngineThread
 from paddock.worker.logs import log_warning
+from paddock.worker.media_steps import MediaSteps
 from paddock.worker.pooled_steps import PooledSteps
 from paddock.worker.publisher import Publisher
 from paddock.worker.running_step import RunningStep
@@ -127,6 +128,8 @@ class GenerationThread(EngineThread):
         self._disk = self._open_disk()
         self.embeddings = engine.embeddings()
         self._pooled = PooledSteps(self.embeddings, self.counters, self._post, self._send)
+        media = engine.media
+        self._media = None if media is None else MediaSteps(media, self._scheduler, self._publisher.fail)
         self._visits: list[Visit] = []
         self._overlaps = not engine.is_cpu_bound if self._wants_overlap is None else self._wants_overlap
         self._last_step = -math.inf
@@ -153,7 +156,11 @@ class GenerationThread(EngineThread):
 
     @property
     def _is_idle(self) -> bool:
-        return self._scheduler.is_idle and self._pooled.is_idle
+        return self._scheduler.is_idle and self._pooled.is_idle and not self._encodes_media
+
+    @property
+    def _encodes_media(self) -> bool:
+        return self._media is not None and not self._media.is_idle
 
     def _rest(self) -> None:
         super()._rest()
@@ -197,12 +204,15 @@ class GenerationThread(EngineThread):
             self._publisher.publish()  # before it looks at requests or removes one
         match command:
             case Add(Request() as request):
-                scheduler.add(request)
+                if not request.media or self._media is None or not self._media.hold(request):
+                    scheduler.add(request)
             case Add(Job() as job):
                 self._patience = _EMBEDDINGS_IDLE_SECONDS
                 self._pooled.add(job)
             case Remove(id, index):
                 scheduler.remove(id, index)
+                if self._media is not None:
+                    self._media.remove(id, index)
                 self._pooled.remove(id)
             case Report(id):
                 n_ctx, now = self.engine.info.n_ctx, time.perf_counter()
@@ -245,6 +255,9 @@ class GenerationThread(EngineThread):
         if self._visits:
             self._run_ready_visits()
         self._pooled.step(self._computing)  # in turns with the steps of answers
+        if self._media is not None and self._encodes_media:
+            self._publisher.publish()  # it may take long
+            self._media.step(self._computing)
         if self._disk is not None:
             self._disk.read_more()
         self._compute()
@@ -284,7 +297,13 @@ class GenerationThread(EngineThread):
     @property
     def _may_publish_later(self) -> bool:
         """Whether a GPU will compute the next step at once. Then the results of this step are published meanwhile."""
-        return self._overlaps and self._scheduler.is_generating and self._pooled.is_idle and not self._visits
+        return (
+            self._overlaps
+            and self._scheduler.is_generating
+            and self._pooled.is_idle
+            and not self._visits
+            and not self._encodes_media
+        )
 
     def _commit(self, step: RunningStep, results: list[Sampled | None], computing: float) -> None:
         """Record what the step gave. `computing` is when its computation began."""

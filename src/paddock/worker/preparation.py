@@ -10,7 +10,7 @@ from typing import Any
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, PaddockError
 from paddock.text import StopStrings
-from paddock.types import GenerateRequest, PoolRequest
+from paddock.types import GenerateRequest, MediaSpan, PoolRequest
 from paddock.worker.constraints import Compiler
 from paddock.worker.fair_threads import FairThreads
 from paddock.worker.logs import log_error, log_warning
@@ -31,6 +31,8 @@ class PreparedPrompt:
     text: str | None = None
     """As in `Read`."""
     system_size: int = 0
+    """As in `Read`."""
+    media: tuple[MediaSpan, ...] = ()
     """As in `Read`."""
 
 
@@ -112,6 +114,7 @@ class PromptPreparer(Preparer):
             read.reply,
             read.text,
             read.system_size,
+            read.media,
         )
 
     def _compile(self, read: Read, key: str) -> Any:

@@ -209,7 +209,8 @@ class Worker:
     def _on_opened(self) -> None:
         thread, send = self._thread, self._outbox.send
         assert thread is not None, "it posts this event"
-        prompts = PromptReader(thread.engine.vocab, thread.engine.info, jinja=self._options.jinja)
+        media = thread.engine.media if isinstance(thread, GenerationThread) else None
+        prompts = PromptReader(thread.engine.vocab, thread.engine.info, jinja=self._options.jinja, media=media)
         self._questions = TextQuestions(thread.engine, prompts, send, self._outbox.send_behind)
         if isinstance(thread, PoolingThread):
             self._preparer = self._input_preparer = InputPreparer(thread.engine, self._io.post, self._live.__contains__)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import msgspec
 
-from paddock.engine import Vocab
+from paddock.engine import MediaReader, Vocab
 from paddock.errors import ContextLengthExceeded, InvalidRequest, NotSupported
 from paddock.scheduling.radix_tree import common_prefix
 from paddock.text import Chat, Format, reply_constraint, system_end
@@ -20,6 +21,7 @@ from paddock.types import (
     GenerateRequest,
     InfillPrompt,
     InfillTokens,
+    MediaSpan,
     MixedPrompt,
     ModelInfo,
     Prompt,
@@ -27,8 +29,10 @@ from paddock.types import (
     TokenPrompt,
     Tool,
 )
+from paddock.worker.media_files import check_media, read_media
 from paddock.worker.tokens import check_tokens, joined_text, prompt_parts, tokenize_parts
 
+_MARKER = "<__media__>"
 _SYSTEM_TEXTS = 4
 """How many system texts are kept with their tokens."""
 _TEMPLATES = 8
@@ -67,6 +71,8 @@ class Read:
     """The rendered prompt, unless it has token ids."""
     system_size: int = 0
     """How many tokens its system messages have, if the cache wants to know. Later prompts may begin with them too."""
+    media: tuple[MediaSpan, ...] = ()
+    """Its images and sound."""
 
 
 class _Spelling:
@@ -111,8 +117,11 @@ class _Spelling:
 class PromptReader:
     """Immutable, so that any thread may use it while the engine computes."""
 
-    def __init__(self, vocab: Vocab, info: ModelInfo, *, jinja: bool = True) -> None:
-        """`jinja`: render the chat template with Jinja, unless it is the name of a built-in one."""
+    def __init__(self, vocab: Vocab, info: ModelInfo, *, jinja: bool = True, media: MediaReader | None = None) -> None:
+        """`jinja`: render the chat template with Jinja, unless it is the name of a built-in one. `media`: reads images
+        and sound. None: the model reads text only.
+        """
+        self._media = media
         self._vocab = vocab
         self._n_ctx = info.n_ctx
         self._n_vocab = info.n_vocab
@@ -149,8 +158,8 @@ class PromptReader:
 
     def _read_chat(self, prompt: ChatPrompt, body: Constraint | None) -> Read:
         chat = self._chat_of(prompt)
-        rendered = chat.render(prompt)
-        tokens = self._checked(prompt, self.rendered_tokens(prompt, rendered.text))
+        rendered = chat.render(self._marked(prompt))
+        tokens, media = self._chat_tokens(prompt, rendered.text)
         format = chat.format
         markers = format.markers + (format.call_markers if prompt.tools else ())
         shown = frozenset(self._spelling.control_tokens("".join(markers)))
@@ -186,7 +195,26 @@ class PromptReader:
                 raise
             constraint = None
         system_size = self._system_size(prompt, rendered.text, tokens)
-        return Read(tokens, constraint, is_optional, reply, rendered.text, system_size)
+        text = None if media else rendered.text
+        return Read(tokens, constraint, is_optional, reply, text, system_size, media)
+
+    def count(self, prompt: ChatPrompt) -> int:
+        """How many tokens a conversation has."""
+        return len(self._chat_tokens(prompt, self._chat_of(prompt).render(self._marked(prompt)).text)[0])
+
+    def _marked(self, prompt: ChatPrompt) -> ChatPrompt:
+        """The prompt with a marker in the place of each file."""
+        if not prompt.media:
+            return prompt
+        marker = check_media(prompt.media, self._media)
+        return msgspec.structs.replace(prompt, messages=[_marked(message, marker) for message in prompt.messages])
+
+    def _chat_tokens(self, prompt: ChatPrompt, text: str) -> tuple[list[int], tuple[MediaSpan, ...]]:
+        if not prompt.media or self._media is None:
+            return self._checked(prompt, self.rendered_tokens(prompt, text)), ()
+        self._check_size(prompt, text)
+        read = read_media(prompt.media, text, self._media, add_special=not self._has_bos(text))
+        return self._checked(prompt, read.tokens), read.spans
 
     def _system_size(self, prompt: ChatPrompt, text: str, tokens: list[int]) -> int:
         end = system_end(text, prompt.messages) if self._has_checkpoints else 0
@@ -206,10 +234,11 @@ class PromptReader:
         return self._rendered_tokens(text)
 
     def _rendered_tokens(self, text: str) -> list[int]:
-        # The template may have written the BOS token itself; two of them make answers worse.
-        bos = self._vocab.bos
-        has_bos = bool(bos) and text.startswith(bos)
-        return self._vocab.tokenize(text, add_special=not has_bos, parse_special=True)
+        return self._vocab.tokenize(text, add_special=not self._has_bos(text), parse_special=True)
+
+    def _has_bos(self, text: str) -> bool:
+        """Whether the template has written the BOS token itself. Two of them make answers worse."""
+        return bool(self._vocab.bos) and text.startswith(self._vocab.bos)
 
     def _tokens(self, prompt: TextPrompt | TokenPrompt | MixedPrompt | InfillPrompt) -> list[int]:
         if isinstance(prompt, InfillPrompt):
@@ -220,7 +249,7 @@ class PromptReader:
         return tokenize_parts(self._vocab, self._n_vocab, parts, "prompt")
 
     def render(self, prompt: ChatPrompt) -> str:
-        return self._chat_of(prompt).render(prompt).text
+        return self._chat_of(prompt).render(_named(prompt)).text
 
     def _chat_of(self, prompt: ChatPrompt) -> Chat:
         return self._other_chats(prompt.template) if prompt.template else self._chat
@@ -270,6 +299,20 @@ class PromptReader:
             param=_param(prompt),
             numbers={"n_prompt_tokens": tokens, "n_ctx": self._n_ctx},
         )
+
+
+def _marked(message: dict[str, Any], marker: str) -> dict[str, Any]:
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    return message | {"content": [part | {"text": marker} if part["type"] == "media" else part for part in content]}
+
+
+def _named(prompt: ChatPrompt) -> ChatPrompt:
+    """The prompt with llama.cpp's usual marker in the place of each file, for display."""
+    if not prompt.media:
+        return prompt
+    return msgspec.structs.replace(prompt, messages=[_marked(message, _MARKER) for message in prompt.messages])
 
 
 def _quoted(text: str) -> str:

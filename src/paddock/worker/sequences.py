@@ -34,7 +34,10 @@ def scheduler_requests(
     digest = hashlib.sha256(array("i", prompt.tokens)).hexdigest() if prompt.reply is not None else ""
     prompt_digest = token_digest(prompt.tokens) if request.receipt else ""
     draft = _draft(request, options.draft)
-    shift = _shift(request, len(prompt.tokens), engine.vocab) if options.context_shift else None
+    # A shift would cut images.
+    may_shift = options.context_shift and not prompt.media
+    shift = _shift(request, len(prompt.tokens), engine.vocab) if may_shift else None
+    is_shared = request.cache_prompt and not (prompt.media and engine.media is not None and engine.media.is_private)
     most = engine.info.n_ctx if shift is None else sys.maxsize
 
     def build(index: int) -> Request:
@@ -59,7 +62,7 @@ def scheduler_requests(
             most if request.max_tokens is None else request.max_tokens,
             answer=answer,
             index=index,
-            namespace=request.origin.tenant if request.cache_prompt else None,
+            namespace=request.origin.tenant if is_shared else None,
             wanted_slot=request.id_slot,
             deterministic=request.deterministic or options.deterministic,
             adapters=request.adapters,
@@ -70,6 +73,7 @@ def scheduler_requests(
             batch=request.origin.batch,
             draft=draft,
             shift=shift,
+            media=prompt.media,
         )
 
     return build

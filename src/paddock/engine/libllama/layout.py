@@ -101,20 +101,21 @@ def find_mismatch(lib: Any) -> str | None:
 
 
 def _mismatches(lib: Any) -> Iterator[str]:
-    yield from _compare("llama_model_params", lib.llama_model_default_params(), MODEL)
-    yield from _compare("llama_context_params", lib.llama_context_default_params(), CONTEXT)
+    yield from compare("llama_model_params", lib.llama_model_default_params(), MODEL)
+    yield from compare("llama_context_params", lib.llama_context_default_params(), CONTEXT)
     if lib.has("llama_model_quantize_default_params"):
-        yield from _compare("llama_model_quantize_params", lib.llama_model_quantize_default_params(), QUANTIZE)
+        yield from compare("llama_model_quantize_params", lib.llama_model_quantize_default_params(), QUANTIZE)
     threads = ThreadPoolParams()
     lib.ggml_threadpool_params_init(ctypes.byref(threads), _THREADS)
-    yield from _compare("ggml_threadpool_params", threads, THREADS)
+    yield from compare("ggml_threadpool_params", threads, THREADS)
     batch = lib.llama_batch_init(1, 0, 1)
-    yield from _compare("llama_batch", batch, EMPTY_BATCH)
+    yield from compare("llama_batch", batch, EMPTY_BATCH)
     yield from (f"llama_batch.{name} is not set" for name in _BATCH_ARRAYS if not getattr(batch, name))
     lib.llama_batch_free(batch)
 
 
-def _compare(struct: str, params: Any, defaults: _Defaults) -> Iterator[str]:
+def compare(struct: str, params: Any, defaults: _Defaults) -> Iterator[str]:
+    """The defaults that are not where they are expected, as texts."""
     for name, expected in defaults.items():
         found = getattr(params, name)
         if bool(found) if expected is _NULL else found != expected:

@@ -25,10 +25,10 @@ class Library:
         if (problem := file_problem(found.path)) is not None:
             raise _unusable(found, problem)
         try:
-            self._loaded = ctypes.CDLL(str(found.path))
+            self.handle = ctypes.CDLL(str(found.path))
         except OSError as error:
             raise _unusable(found, _loader_problem(error)) from None
-        if not hasattr(self._loaded, "llama_decode"):
+        if not hasattr(self.handle, "llama_decode"):
             raise _unusable(found, "it is another library: it has no function llama_decode")
         if not self._declare("llama_version", REQUIRED["llama_version"]):
             raise _unknown(found, f"it is llama.cpp before {_FIRST_VERSION}: it has no function llama_version")
@@ -59,7 +59,7 @@ class Library:
 
     def _declare(self, name: str, signature: tuple[Any, tuple[Any, ...]]) -> bool:
         """Make an attribute of the function, if there is one."""
-        function = getattr(self._loaded, name, None)
+        function = getattr(self.handle, name, None)
         if function is None:
             return False
         function.restype, function.argtypes = signature[0], list(signature[1])

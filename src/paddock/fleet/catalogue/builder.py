@@ -14,11 +14,12 @@ from paddock.errors import ModelNotFound, StartupError
 from paddock.fleet.catalogue.adapters import read_adapter
 from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.demo import find_demo
-from paddock.fleet.catalogue.files import SUFFIX, FoundModel, ModelFile, find_models, model_at
+from paddock.fleet.catalogue.files import SUFFIX, FoundModel, ModelFile, find_models, model_at, with_projectors
 from paddock.fleet.catalogue.gguf import BrokenGGUF
 from paddock.fleet.catalogue.kinds import RequestedKind
 from paddock.fleet.catalogue.model import FAKE, Model
 from paddock.fleet.catalogue.options import engine_options, freedom_of
+from paddock.fleet.catalogue.projectors import fitting_projector
 from paddock.fleet.process.environment import has_rpc
 
 
@@ -55,7 +56,7 @@ class _Builder:
         fake = str(path).startswith(FAKE)
         if not fake and not path.is_file():
             raise StartupError(f"the model file {path} does not exist")
-        found = FoundModel("fake", (ModelFile(str(path)),)) if fake else model_at(path)
+        found = FoundModel("fake", (ModelFile(str(path)),)) if fake else with_projectors(model_at(path))
         model = self._model(found.name, found, tuple(self._settings.alias), is_single=True)
         model = replace(model, preload=model.preload or not self._settings.lazy or bool(self._settings.preload))
         if self._settings.alias:
@@ -80,6 +81,8 @@ class _Builder:
             raise StartupError("adapters need a single model: use -m FILE, or set them under model_manager.models")
         if self._settings.model_draft is not None:
             raise StartupError("a draft model needs a single model: use -m FILE, or set it under model_manager.models")
+        if self._settings.mmproj is not None:
+            raise StartupError("a projector needs a single model: use -m FILE, or set it under model_manager.models")
         found, notes = find_models(directory) if directory is not None else ([], [])
         if self._settings.alias:
             notes.append("--alias has no effect with several models: set aliases under model_manager.models")
@@ -170,7 +173,11 @@ class _Builder:
             # Like a model's path: relative to the models directory, unless -m was given.
             base = self._settings.models_directory if self._settings.model is None else None
             model = _with_draft(model, (base or Path()) / settings.model_draft)
-        return model
+        if settings.mmproj is not None:
+            base = self._settings.models_directory if self._settings.model is None else None
+            return _with_projector(model, (base or Path()) / settings.mmproj)
+        found_beside = fitting_projector(model) if settings.mmproj_auto else None
+        return model if found_beside is None else _with_projector(model, found_beside)
 
 
 def _with_preloaded(catalogue: Catalogue, wanted: Sequence[str]) -> Catalogue:
@@ -216,6 +223,16 @@ def _with_draft(model: Model, path: Path) -> Model:
     options = msgspec.structs.replace(model.options, model_draft=found.files[0].path)
     problem = f"its draft model is incomplete: {found.known_problem}" if found.known_problem else ""
     return replace(model, draft=found.files, options=options, known_problem=model.known_problem or problem)
+
+
+def _with_projector(model: Model, path: Path) -> Model:
+    if model.is_fake:
+        return replace(model, known_problem="a fake model takes no projector")
+    if model.kind() not in (None, "generation"):
+        return replace(model, known_problem="a projector (mmproj) needs a model that generates text")
+    file = ModelFile.stat(path.absolute())
+    options = msgspec.structs.replace(model.options, mmproj=file.path)
+    return replace(model, projector=(file,), options=options)
 
 
 def _demo() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 SUFFIX = ".gguf"
@@ -118,6 +118,16 @@ def model_at(path: Path) -> FoundModel:
     problem = f"{len(missing)} of its {count} parts are missing: {which}" if missing else ""
     files = tuple(ModelFile.stat(path.with_name(name)) for name in present)
     return FoundModel(match["stem"], files, known_problem=problem)
+
+
+def with_projectors(found: FoundModel) -> FoundModel:
+    """The same with the projectors beside it."""
+    folder = Path(found.files[0].path).parent
+    try:
+        names = sorted(path for path in folder.glob(f"*{SUFFIX}") if is_projector(path.name))
+    except OSError:
+        return found
+    return replace(found, projectors=tuple(map(str, names)))
 
 
 def _folders(directory: Path, notes: list[str]) -> Iterator[Path]:

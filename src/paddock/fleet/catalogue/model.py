@@ -17,10 +17,11 @@ from paddock.fleet.catalogue.files import ModelFile
 from paddock.fleet.catalogue.gguf import BrokenGGUF, Header
 from paddock.fleet.catalogue.headers import read_headers
 from paddock.fleet.catalogue.kinds import RequestedKind, kind_of, pooling_of, why_not_a_model
+from paddock.fleet.catalogue.projectors import is_projector_header, media_kinds
 from paddock.fleet.catalogue.sampling_metadata import sampling_defaults
-from paddock.fleet.memory.estimate import Estimate, Footprint, estimate, estimate_draft
+from paddock.fleet.memory.estimate import Estimate, Footprint, estimate, estimate_draft, estimate_projector
 from paddock.fleet.memory.fit import Freedom
-from paddock.types import EMBEDDING_POOLING, EngineOptions, ModelKind, Pooling
+from paddock.types import EMBEDDING_POOLING, EngineOptions, MediaKind, ModelKind, Pooling
 
 FAKE = "fake:"
 
@@ -46,6 +47,8 @@ class Model:
     adapters: tuple[Adapter, ...] = field(default=())
     draft: tuple[ModelFile, ...] = field(default=())
     """The files of its draft model."""
+    projector: tuple[ModelFile, ...] = field(default=())
+    """The file of the projector that it uses, if it has one."""
     known_problem: str = ""
     """A problem that is known before any file is read."""
     settings: NamedModel = field(default_factory=NamedModel)
@@ -107,6 +110,29 @@ class Model:
             raise BrokenGGUF(f"cannot use the draft model {path}: {reason}")
         return header
 
+    def projector_header(self) -> Header | None:
+        """The header of its projector, if it has one. Raises `BrokenGGUF`, naming the file."""
+        if not self.projector:
+            return None
+        path = self.projector[0].path
+        try:
+            header = read_headers([Path(path)])
+        except BrokenGGUF as error:
+            raise BrokenGGUF(f"cannot use the projector {path}: {error}") from None
+        except OSError as error:
+            raise BrokenGGUF(f"cannot read the projector {path}: {error.strerror}") from None
+        if not is_projector_header(header):
+            raise BrokenGGUF(f"cannot use the projector {path}: it is a model, not a projector")
+        return header
+
+    def media(self) -> tuple[MediaKind, ...]:
+        """What its prompts may contain besides text, as its projector's header says."""
+        try:
+            header = self.projector_header()
+        except BrokenGGUF:
+            return ()
+        return () if header is None else media_kinds(header)
+
     def pooling(self) -> Pooling | None:
         """Its pooling; None if it generates text or its file cannot be read, which a load reports.
 
@@ -138,6 +164,7 @@ class Model:
             for adapter in self.adapters:
                 read_adapter(Path(adapter.path), adapter.scale, architecture=self.description().architecture)
             self.draft_header()
+            self.projector_header()
         except BrokenGGUF as error:
             return str(error)
         except OSError as error:
@@ -190,10 +217,12 @@ class Model:
             return _fake_estimate(self.path)
         if self.is_remote or self.problem() is not None:
             return None
-        header, draft = self.header(), self.draft_header()
+        header, draft, projector = self.header(), self.draft_header(), self.projector_header()
         options = msgspec.structs.replace(options, pooling=pooling_of(header, self.requested))
         gpu = gpu or bool(options.rpc)
         found = estimate(header, options, gpu=gpu)
+        if projector is not None:
+            found += estimate_projector(projector, options, gpu=gpu)
         return found if draft is None else found + estimate_draft(draft, header, options, gpu=gpu)
 
     @property

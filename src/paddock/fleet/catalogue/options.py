@@ -15,7 +15,7 @@ from paddock.fleet.memory.fit import Freedom
 from paddock.fleet.memory.machine import host_memory_total
 from paddock.types import DraftParams, EngineOptions
 
-_SET_LATER: dict[str, Any] = {"pooling": None, "adapters": (), "model_draft": "", "devices": ""}
+_SET_LATER: dict[str, Any] = {"pooling": None, "adapters": (), "model_draft": "", "mmproj": "", "devices": ""}
 """Options that depend on the model's files, or on the replica."""
 
 

@@ -30,6 +30,8 @@ _SPARE = 4
 _MOST_INPUTS = 64
 # The draft model's sequences and tokens per step.
 _DRAFT_ON_CPU, _DRAFT_ON_GPU = (2, 64), (8, 512)
+# What Whisper's encoder, which most projectors for audio have, computes of half a minute.
+_AUDIO_FRAMES = 1500
 # A limit for broken headers; libllama's own limit is lower.
 _MOST_LAYERS = 1024
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -140,6 +142,22 @@ def estimate_draft(draft: Header, target: Header, options: EngineOptions, *, gpu
         cache_ram_bytes=0,
     )
     return estimate(draft, options, gpu=gpu)
+
+
+def estimate_projector(projector: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
+    """The memory of a projector: its weights, and about what it takes to encode an image of its usual size."""
+    weights = sum(tensor.size for tensor in projector.tensors)
+
+    def number(name: str) -> int:
+        found = (projector.metadata.get(f"clip.{kind}.{name}") for kind in ("vision", "audio"))
+        return next((value for value in found if isinstance(value, int)), 0)
+
+    patches = (number("image_size") // max(number("patch_size"), 1)) ** 2 or _AUDIO_FRAMES
+    rows = 2 * patches * (number("feed_forward_length") + 4 * number("embedding_length"))
+    step = Footprint(compute=_FLOAT * (rows + number("attention.head_count") * patches**2))
+    stored = Footprint(weights=weights)
+    is_on_gpu = gpu and options.mmproj_offload and options.n_gpu_layers != 0
+    return Estimate(Footprint(), stored + step, 0) if is_on_gpu else Estimate(stored + step, Footprint(), 0)
 
 
 def layer_count(header: Header) -> int:

@@ -6,6 +6,7 @@ import msgspec
 
 from paddock.fleet.catalogue.kinds import pooling_of
 from paddock.fleet.catalogue.model import Model
+from paddock.fleet.memory.estimate import estimate_projector
 from paddock.fleet.memory.fit import Fit, Fitted, Room
 
 _LEAST_MARGIN = 512 << 20
@@ -17,6 +18,11 @@ def fit_model(model: Model, room: Room) -> Fitted:
     """
     header = model.header()
     options = msgspec.structs.replace(model.options, pooling=pooling_of(header, model.requested))
+    projector = model.projector_header()
+    if projector is not None:
+        taken = estimate_projector(projector, options, gpu=room.device is not None)
+        device = None if room.device is None else max(room.device - taken.device.total, 0)
+        room = Room(device, None if room.host is None else max(room.host - taken.host.total, 0))
     if room.device is not None:
         left = model.freedom.margin if model.freedom.margin is not None else margin(room.device)
         room = Room(max(room.device - left, 0), room.host)

@@ -299,7 +299,10 @@ class WorkerProcess:
 
 def _sandbox(model: Model) -> Sandbox:
     """The files that the worker may open: those of its model, and the folders of saved slots and of prefixes."""
-    files = (*(file.path for file in (*model.files, *model.draft)), *(adapter.path for adapter in model.adapters))
+    files = (
+        *(file.path for file in (*model.files, *model.draft, *model.projector)),
+        *(adapter.path for adapter in model.adapters),
+    )
     writable = tuple(filter(None, (model.slot_save_path, model.options.cache_disk)))
     readable = () if model.is_fake else (model.path, *files)
     network = bool(model.options.rpc)

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Ta
 
 from paddock.errors import InvalidRequest, PaddockError
 from paddock.gateway.generation.fields import GenerationFields
+from paddock.gateway.generation.media import take_media
 from paddock.gateway.generation.reply_fields import ReplyFields
 from paddock.gateway.http.sizes import MOST_PARTS, is_too_deep
 from paddock.types import ChatPrompt, Constraint, Tool
@@ -81,9 +82,9 @@ def joined(content: str | list[Any] | None) -> str:
     return "\n".join(part.text for part in content) if isinstance(content, list) else content or ""
 
 
-def tool_result(call_id: str, text: str) -> dict[str, Any]:
+def tool_result(call_id: str, content: str | list[dict[str, Any]]) -> dict[str, Any]:
     """The result of an earlier tool call, as chat templates expect it."""
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
+    return {"role": "tool", "tool_call_id": call_id, "content": content}
 
 
 def function_tool(function: Any, *, strict: bool) -> Tool:
@@ -143,6 +144,7 @@ class ToolUse:
             must_call=self.choice in ("required", "function"),
             function=self.function if self.choice == "function" else "",
             parallel_calls=self.parallel,
+            media=take_media(messages),
             **more,
         )
 

@@ -22,7 +22,7 @@ class PromptNgrams:
 
     def __init__(self, tokens: Sequence[int]) -> None:
         self.size = len(tokens)
-        array = np.array(tokens, np.uint32)
+        array = np.array(tokens, np.int64).astype(np.uint32)  # tokens of images are negative
         hashes = _hashes(array[:-1], array[1:]) if len(array) > 1 else np.empty(0, np.uint16)
         self._ends = np.argsort(hashes, kind="stable").astype(np.int32)
         self._hashes = hashes[self._ends]

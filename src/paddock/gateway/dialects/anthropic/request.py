@@ -21,6 +21,7 @@ from paddock.gateway.generation.conversation import (
     tool_result,
 )
 from paddock.gateway.generation.fields import LARGEST, StopStrings, schema_constraint
+from paddock.gateway.generation.media import content_of, data_of_url, media_part
 from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
@@ -38,6 +39,32 @@ class TextBlock(_Block):
     text: str
     citations: list[Any] | None = None
     """From an earlier answer. Not part of the prompt."""
+
+
+class ImageSource(Fields):
+    type: Literal["base64", "url"]
+    media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"] | None = None
+    """No effect: the data says it itself."""
+    data: str | None = None
+    url: str | None = None
+
+    @model_validator(mode="after")
+    def _check_data(self) -> ImageSource:
+        if (self.data if self.type == "base64" else self.url) is None:
+            raise ValueError(f"{'data' if self.type == 'base64' else 'url'} is required with type {self.type}")
+        return self
+
+
+class ImageBlock(_Block):
+    type: Literal["image"]
+    source: ImageSource
+
+    def rendered(self, at: str) -> dict[str, Any]:
+        source = self.source
+        if source.data is not None:
+            return media_part("image", source.data, f"{at}.source.data")
+        param = f"{at}.source.url"
+        return media_part("image", data_of_url(source.url or "", param), param)
 
 
 class ThinkingBlock(_Block):
@@ -60,19 +87,27 @@ class ToolUseBlock(_Block):
     input: JSONObject
 
 
+_Text = Annotated[TextBlock, Tag("(text)")]
+_Image = Annotated[ImageBlock, Tag("(image)")]
+_ResultBlock = Annotated[_Text | _Image, by_field("type", "text", "image")]
+
+
 class ToolResultBlock(_Block):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: TextOr[TextBlock] | None = None
+    content: TextOr[_ResultBlock] | None = None
     is_error: bool | None = None
 
-    def rendered(self) -> dict[str, Any]:
-        return tool_result(self.tool_use_id, ("Error: " if self.is_error else "") + joined(self.content))
+    def rendered(self, at: str) -> dict[str, Any]:
+        content = content_of(self.content, f"{at}.content") if isinstance(self.content, list) else self.content or ""
+        if self.is_error:
+            is_text = isinstance(content, str)
+            content = f"Error: {content}" if is_text else [{"type": "text", "text": "Error: "}, *content]
+        return tool_result(self.tool_use_id, content)
 
 
-_Text = Annotated[TextBlock, Tag("(text)")]
 _UserBlock = Annotated[
-    _Text | Annotated[ToolResultBlock, Tag("(tool_result)")], by_field("type", "text", "tool_result")
+    _Text | _Image | Annotated[ToolResultBlock, Tag("(tool_result)")], by_field("type", "text", "image", "tool_result")
 ]
 _AssistantBlock = Annotated[
     _Text
@@ -87,20 +122,31 @@ class UserMessage(Fields):
     role: Literal["user"]
     content: TextOr[_UserBlock]
 
-    def rendered(self) -> list[dict[str, Any]]:
-        """Tool results become messages of their own, before the user's text."""
+    def rendered(self, at: str) -> list[dict[str, Any]]:
+        """Tool results become messages of their own, before the user's text. `at` is the path in the request."""
         if isinstance(self.content, str):
             return [{"role": "user", "content": self.content}]
-        results = [block.rendered() for block in self.content if isinstance(block, ToolResultBlock)]
-        texts = [block for block in self.content if isinstance(block, TextBlock)]
-        return [*results, {"role": "user", "content": joined(texts)}] if texts or not results else results
+        results: list[dict[str, Any]] = []
+        parts: list[dict[str, Any]] = []
+        for index, block in enumerate(self.content):
+            path = f"{at}.content[{index}]"
+            match block:
+                case ToolResultBlock():
+                    results.append(block.rendered(path))
+                case ImageBlock():
+                    parts.append(block.rendered(path))
+                case TextBlock():
+                    parts.append({"type": "text", "text": block.text})
+        has_images = any(part["type"] != "text" for part in parts)
+        content = parts if has_images else "\n".join(part["text"] for part in parts)
+        return [*results, {"role": "user", "content": content}] if parts or not results else results
 
 
 class AssistantMessage(Fields):
     role: Literal["assistant"]
     content: TextOr[_AssistantBlock]
 
-    def rendered(self) -> list[dict[str, Any]]:
+    def rendered(self, at: str) -> list[dict[str, Any]]:
         if isinstance(self.content, str):
             return [{"role": "assistant", "content": self.content}]
         texts = [block for block in self.content if isinstance(block, TextBlock)]
@@ -214,7 +260,8 @@ class PromptFields(ConversationFields):
         return [*super().constraints(), *found]
 
     def prompt(self) -> ChatPrompt:
-        messages = [message for turn in self.messages for message in turn.rendered()]
+        turns = enumerate(self.messages)
+        messages = [message for index, turn in turns for message in turn.rendered(f"messages[{index}]")]
         if system := joined(self.system):
             messages.insert(0, {"role": "system", "content": system})
         thinking = self.thinking or Thinking(type="adaptive")

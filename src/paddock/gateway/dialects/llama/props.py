@@ -226,11 +226,12 @@ def _props(
 ) -> Props:
     options = model.options
     unified = options.kv_unified if info is None else info.kv_unified
+    media = model.media() if info is None else info.media
     return Props(
         default_generation_settings=DefaultSettings(n_ctx=info.n_ctx if info is not None else 0, params=usual),
         model_alias=model.name,
         model_path=model.path,
-        modalities=Modalities(),
+        modalities=Modalities(vision="image" in media, audio="audio" in media),
         chat_template=info.chat_template if info is not None else options.chat_template,
         bos_token=info.bos if info is not None else "",
         eos_token=info.eos if info is not None else "",

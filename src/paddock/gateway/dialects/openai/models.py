@@ -18,7 +18,7 @@ from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON, struct_from
 from paddock.gateway.http.scope import IGNORED
-from paddock.types import ModelInfo, ModelKind
+from paddock.types import MediaKind, ModelInfo, ModelKind
 
 
 class ModelMeta(msgspec.Struct, kw_only=True):
@@ -117,11 +117,11 @@ def model_routes(services: Services) -> APIRouter:
     async def cards(statuses: list[ModelStatus]) -> list[ModelCard]:
         # Reading a header with a large vocabulary is slow the first time.
         found = await asyncio.to_thread(
-            lambda: [(status.model.description(), status.model.problem()) for status in statuses]
+            lambda: [(one.model.description(), one.model.problem(), one.model.media()) for one in statuses]
         )
         return [
-            _card(status, description, problem, fleet.info(status.model), await fleet.kind(status.model))
-            for status, (description, problem) in zip(statuses, found, strict=True)
+            _card(status, description, problem, fleet.info(status.model), await fleet.kind(status.model), media)
+            for status, (description, problem, media) in zip(statuses, found, strict=True)
         ]
 
     @router.get("/models", **describe(ModelList))
@@ -163,7 +163,12 @@ def model_routes(services: Services) -> APIRouter:
 
 
 def _card(
-    status: ModelStatus, description: Description, problem: str | None, info: ModelInfo | None, kind: ModelKind | None
+    status: ModelStatus,
+    description: Description,
+    problem: str | None,
+    info: ModelInfo | None,
+    kind: ModelKind | None,
+    media: tuple[MediaKind, ...],
 ) -> ModelCard:
     model = status.model
     return ModelCard(
@@ -180,7 +185,15 @@ def _card(
             progress=status.progress if status.state == "loading" else None,
         ),
         meta=struct_from(ModelMeta, description, n_ctx=None if info is None else info.n_ctx, loaded=info is not None),
+        architecture=ModelModalities(("text", *(media if info is None else info.media))),
     )
+
+
+def _capabilities(card: ModelCard) -> list[str]:
+    """As llama-server lists them."""
+    if card.kind == "embedding":
+        return ["embedding"]
+    return ["completion", *(["multimodal"] if len(card.architecture.input_modalities) > 1 else [])]
 
 
 def _ollama_model(card: ModelCard) -> OllamaModel:
@@ -189,6 +202,6 @@ def _ollama_model(card: ModelCard) -> OllamaModel:
         name=card.id,
         model=card.id,
         tags=card.tags or [""],
-        capabilities=["embedding" if card.kind == "embedding" else "completion"],
+        capabilities=_capabilities(card),
         details=OllamaDetails(family=family, families=[family], quantization_level=card.meta.quantization or ""),
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.dialects.openai.tools import EarlierCall, FunctionTool, NamedToolChoice, openai_tool_use
@@ -14,8 +14,10 @@ from paddock.gateway.generation.conversation import (
     TextOr,
     ToolChoice,
     ToolUse,
+    by_field,
 )
 from paddock.gateway.generation.fields import LARGEST, GenerationFields, Prompts, schema_constraint
+from paddock.gateway.generation.media import content_of, data_of_url, media_part
 from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_ANSWERS, MOST_CALLS, MOST_MESSAGES, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, TextPrompt
@@ -26,9 +28,47 @@ class TextPart(Fields):
     text: str
 
 
+class ImageUrl(Fields):
+    url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+    """No effect: the projector decides the resolution, within `--image-max-tokens`."""
+
+
+class ImagePart(Fields):
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+    def rendered(self, at: str) -> dict[str, Any]:
+        param = f"{at}.image_url.url"
+        return media_part("image", data_of_url(self.image_url.url, param), param)
+
+
+class InputAudio(Fields):
+    data: str
+    format: Literal["wav", "mp3", "flac"] | None = None
+    """No effect: the data says it itself."""
+
+
+class AudioPart(Fields):
+    type: Literal["input_audio"]
+    input_audio: InputAudio
+
+    def rendered(self, at: str) -> dict[str, Any]:
+        return media_part("audio", self.input_audio.data, f"{at}.input_audio.data")
+
+
+_Part = Annotated[
+    Annotated[TextPart, Tag("(text)")]
+    | Annotated[ImagePart, Tag("(image_url)")]
+    | Annotated[AudioPart, Tag("(input_audio)")],
+    by_field("type", "text", "image_url", "input_audio"),
+]
+_WITH_MEDIA = ("user", "tool")
+
+
 class Message(Fields):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: TextOr[TextPart] | None = None
+    content: TextOr[_Part] | None = None
     name: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[EarlierCall] | None = Field(None, max_length=MOST_CALLS)
@@ -44,11 +84,19 @@ class Message(Fields):
                 raise ValueError(f"{name} is allowed in assistant messages only")
         if self.tool_call_id is not None and self.role != "tool":
             raise ValueError("tool_call_id is allowed in tool messages only")
+        if self._has_media and self.role not in _WITH_MEDIA:
+            raise ValueError("images and audio are allowed in user and tool messages only")
         return self
 
-    def rendered(self) -> dict[str, Any]:
-        """As chat templates expect it."""
+    @property
+    def _has_media(self) -> bool:
+        return isinstance(self.content, list) and any(not isinstance(part, TextPart) for part in self.content)
+
+    def rendered(self, at: str) -> dict[str, Any]:
+        """As chat templates expect it. `at` is its path in the request."""
         message = self.model_dump(exclude_none=True, exclude={"tool_calls", "refusal"})
+        if isinstance(self.content, list) and self._has_media:
+            message["content"] = content_of(self.content, f"{at}.content")
         if self.role == "developer":  # OpenAI's newer name; templates know the older one
             message["role"] = "system"
         if self.refusal and not self.content:
@@ -189,7 +237,7 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
     def prompt(self) -> ChatPrompt:
         options = self.template_options(self.reasoning_effort)
         return self.tool_use.prompt(
-            [message.rendered() for message in self.messages],
+            [message.rendered(f"messages[{index}]") for index, message in enumerate(self.messages)],
             ending=self._ending(),
             thinking=self.thinking_of(self.enable_thinking, options, self.reasoning_effort),
             template_options=options,

@@ -25,6 +25,7 @@ from paddock.gateway.generation.conversation import (
     tool_result,
 )
 from paddock.gateway.generation.fields import LARGEST, schema_constraint
+from paddock.gateway.generation.media import content_of, data_of_url, media_part
 from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
@@ -40,6 +41,17 @@ class TextContent(Fields):
     """From an earlier answer, as the annotations. Not part of the prompt."""
 
 
+class ImageContent(Fields):
+    type: Literal["input_image"]
+    image_url: str
+    detail: Literal["auto", "low", "high", "original"] | None = None
+    """No effect, as in chat completions."""
+
+    def rendered(self, at: str) -> dict[str, Any]:
+        param = f"{at}.image_url"
+        return media_part("image", data_of_url(self.image_url, param), param)
+
+
 class Refusal(Fields):
     type: Literal["refusal"]
     refusal: str
@@ -51,11 +63,13 @@ class Refusal(Fields):
 
 def _part_tag(part: Any) -> str:
     kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
-    return "(refusal)" if kind == "refusal" else "(text)"
+    return f"({kind})" if kind in ("refusal", "input_image") else "(text)"
 
 
 _Part = Annotated[
-    Annotated[TextContent, Tag("(text)")] | Annotated[Refusal, Tag("(refusal)")],
+    Annotated[TextContent, Tag("(text)")]
+    | Annotated[Refusal, Tag("(refusal)")]
+    | Annotated[ImageContent, Tag("(input_image)")],
     Discriminator(_part_tag),
 ]
 _Content = TextOr[_Part]
@@ -75,6 +89,13 @@ class MessageItem(_Item):
     @property
     def text(self) -> str:
         return joined(self.content)
+
+    @model_validator(mode="after")
+    def _check_images(self) -> MessageItem:
+        parts = self.content if isinstance(self.content, list) else []
+        if self.role != "user" and any(isinstance(part, ImageContent) for part in parts):
+            raise ValueError("images are allowed in user messages and outputs of calls only")
+        return self
 
 
 class CallItem(_Item):
@@ -128,12 +149,16 @@ Input = Annotated[
 ]
 
 
-def rendered(items: list[Any]) -> list[dict[str, Any]]:
+def _content(content: str | list[Any], at: str) -> str | list[dict[str, Any]]:
+    return content if isinstance(content, str) else content_of(content, at)
+
+
+def rendered(items: list[Any], *, first: int = 0) -> list[dict[str, Any]]:
     """The items as messages. Reasoning, text and calls of one assistant turn become one message, and so do adjacent
-    system texts: most templates support nothing else.
+    system texts: most templates support nothing else. `first`: the number of the first item in the request.
     """
     messages: list[dict[str, Any]] = []
-    for item in items:
+    for number, item in enumerate(items, first):
         last: dict[str, Any] = messages[-1] if messages else {}
         turn = last if last.get("role") == "assistant" else None
         is_answered = turn is not None and ("content" in turn or "tool_calls" in turn)
@@ -156,9 +181,9 @@ def rendered(items: list[Any]) -> list[dict[str, Any]]:
                 else:
                     messages.append({"role": "system", "content": item.text})
             case MessageItem():
-                messages.append({"role": "user", "content": item.text})
+                messages.append({"role": "user", "content": _content(item.content, f"input[{number}].content")})
             case ResultItem():
-                messages.append(tool_result(item.call_id, joined(item.output)))
+                messages.append(tool_result(item.call_id, _content(item.output, f"input[{number}].output")))
     return messages
 
 
@@ -265,7 +290,7 @@ class ResponseRequest(ConversationFields):
         effort = self.reasoning.effort if self.reasoning is not None else None
         options = self.template_options(effort)
         return self.tool_use.prompt(
-            rendered(items),
+            rendered(items, first=-1 if self.instructions else 0),
             thinking=self.thinking_of(None, options, effort),
             template_options=options,
             **self.reply_options(stream=self.stream),

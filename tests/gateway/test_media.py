@@ -1,0 +1,257 @@
+"""Images over HTTP, in every dialect: what is answered, what is shared, and what is refused."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from openai import OpenAI
+
+from tests import tiny_models, tiny_projectors
+from tests.replicas.llama_server import LlamaServer, llama_server_binary
+from tests.server import Server
+from tests.tiers import full
+from tests.tiny_projectors import TOKENS, picture
+
+CHAT = "/v1/chat/completions"
+TEXT = {"type": "text", "text": "what is it"}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with a projector beside it, and one without."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "sees").mkdir()
+    tiny_models.llama(folder / "sees" / "eye.gguf")
+    tiny_projectors.llava(folder / "sees" / "mmproj-eye-f16.gguf")
+    tiny_models.llama(folder / "blind.gguf", layers=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(models: Path) -> Iterator[Server]:
+    with Server("--models-dir", str(models), "-c", "1024", env={"PADDOCK_CHECK_CACHE": "1"}) as server:
+        yield server
+
+
+def encoded(file: bytes) -> str:
+    return base64.b64encode(file).decode()
+
+
+def image(file: bytes) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded(file)}"}}
+
+
+def body(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": list(parts)}]
+    return {"model": "eye", "messages": messages, "max_tokens": 12, "temperature": 0, **more}
+
+
+def ask(server: Server, *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
+    response = server.client.post(CHAT, json=body(*parts, **more))
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    return str(answer["choices"][0]["message"]["content"])
+
+
+def test_a_second_question_shares_the_image(server: Server) -> None:
+    first, again = (ask(server, image(picture(1)), {"type": "text", "text": text}) for text in ("what", "whose"))
+    other = ask(server, image(picture(2)), {"type": "text", "text": "what"})
+    usage, later = (answer["usage"] for answer in (first, again))
+    assert usage["prompt_tokens_details"]["cached_tokens"] == 0
+    assert later["prompt_tokens_details"]["cached_tokens"] > TOKENS
+    assert text_of(other) != text_of(first), "the model sees the difference"
+    begin = other["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert begin < later["prompt_tokens_details"]["cached_tokens"] - TOKENS
+    plain = ask(server, {"type": "text", "text": "what"})
+    assert usage["prompt_tokens"] == plain["usage"]["prompt_tokens"] + TOKENS
+
+
+def test_all_dialects_ask_the_same(server: Server) -> None:
+    expected = text_of(ask(server, image(picture(1)), TEXT))
+    source = {"type": "base64", "media_type": "image/png", "data": encoded(picture(1))}
+    blocks = [{"type": "image", "source": source}, TEXT]
+    sent = {"model": "eye", "max_tokens": 12, "temperature": 0, "messages": [{"role": "user", "content": blocks}]}
+    message = server.client.post("/v1/messages", json=sent).json()
+    assert message["content"][0]["text"] == expected
+    counted = server.client.post("/v1/messages/count_tokens", json=sent).json()["input_tokens"]
+    assert counted == message["usage"]["input_tokens"] + message["usage"]["cache_read_input_tokens"]
+    parts = [
+        {"type": "input_image", "image_url": f"data:image/png;base64,{encoded(picture(1))}"},
+        {"type": "input_text", "text": TEXT["text"]},
+    ]
+    sent = {"model": "eye", "max_output_tokens": 12, "temperature": 0, "input": [{"role": "user", "content": parts}]}
+    response = server.client.post("/v1/responses", json=sent).json()
+    assert response["output"][0]["content"][0]["text"] == expected
+    client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    stream = client.chat.completions.create(**body(image(picture(1)), TEXT), stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices) == expected
+
+
+def test_images_in_results_of_tools(server: Server) -> None:
+    call = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
+    source = {"type": "base64", "media_type": "image/png", "data": encoded(picture(4))}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image", "source": source}]}
+    messages = [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    sent = {"model": "eye", "max_tokens": 4, "messages": messages}
+    with_image = server.client.post("/v1/messages/count_tokens", json=sent).json()["input_tokens"]
+    result["content"] = ""
+    without = server.client.post("/v1/messages/count_tokens", json=sent).json()["input_tokens"]
+    assert with_image == without + TOKENS
+
+
+def test_many_at_once_with_schemas_tools_and_several_answers(server: Server) -> None:
+    """Concurrent requests get the answers that they get alone."""
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
+    variants: list[dict[str, Any]] = [
+        {},
+        {"n": 3},
+        {"tools": [tool], "tool_choice": "required", "max_tokens": 60},
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}, "max_tokens": 60},
+        {"deterministic": True, "temperature": 1, "seed": 5},
+    ]
+    wanted = [body(image(picture(seed)), TEXT, **variant) for variant in variants for seed in (1, 20)]
+    alone = [_choices(server, one) for one in wanted]
+    with ThreadPoolExecutor(len(wanted)) as threads:
+        together = list(threads.map(lambda one: _choices(server, one), wanted))
+    # A batch of another size may change a near tie, except in deterministic answers.
+    assert together[-2:] == alone[-2:]
+    for choices, variant in zip(together, [variant for variant in variants for _ in range(2)], strict=True):
+        assert len(choices) == variant.get("n", 1)
+        if "tools" in variant:
+            assert choices[0]["message"]["tool_calls"][0]["function"]["name"] == "f"
+        if "response_format" in variant:
+            assert '"a"' in choices[0]["message"]["content"]
+
+
+def _choices(server: Server, sent: dict[str, Any]) -> list[dict[str, Any]]:
+    response = server.client.post(CHAT, json=sent)
+    assert response.status_code == 200, response.text
+    found: list[dict[str, Any]] = response.json()["choices"]
+    for choice in found:
+        for call in choice["message"].get("tool_calls", ()):
+            call.pop("id")
+    return found
+
+
+def test_a_receipt_is_the_same_cold_and_warm(server: Server) -> None:
+    sent = body(image(picture(30)), TEXT, deterministic=True, receipt=True, seed=1)
+    first, second = (server.client.post(CHAT, json=sent).json() for _ in range(2))
+    assert text_of(first) == text_of(second)
+    assert first["receipt"]["answers"] == second["receipt"]["answers"]
+
+
+def test_what_a_model_reads_is_listed(server: Server) -> None:
+    cards = {card["id"]: card for card in server.client.get("/v1/models").json()["data"]}
+    assert cards.keys() == {"eye", "blind"}, "a projector is no model"
+    assert cards["eye"]["architecture"]["input_modalities"] == ["text", "image"]
+    assert cards["blind"]["architecture"]["input_modalities"] == ["text"]
+    for name, sees in (("eye", True), ("blind", False)):
+        props = server.client.get("/props", params={"model": name}).json()
+        assert props["modalities"] == {"vision": sees, "audio": False}
+
+
+_HUGE = picture(1)[:16] + b"\0\1\0\0\0\1\0\0" + picture(1)[24:]
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        (image(picture(1)[:300]), "the image cannot be decoded"),
+        (image(b"GIF89a"), "unknown format or a broken header"),
+        (image(b"RIFF0000WEBPVP8 "), "PNG, JPEG, GIF and BMP are supported"),
+        (image(_HUGE), "65536 x 65536 pixels"),
+        (image(b""), "the file is empty"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png;base64,*"}}, "not valid base64"),
+        ({"type": "image_url", "image_url": {"url": "data:image/png,abc"}}, "a data: URL must be"),
+        ({"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}, "does not read http: URLs"),
+        ({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}, "does not read file: URLs"),
+        ({"type": "image_url", "image_url": {"url": "/etc/passwd"}}, "expected a data: URL"),
+        ({"type": "input_audio", "input_audio": {"data": "AAAA"}}, "does not read audio input"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(server: Server, part: dict[str, Any], says: str) -> None:
+    response = server.client.post(CHAT, json=body(TEXT, part, TEXT))
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, f"messages[0].content[1].{_field(part)}")
+    assert says in error["message"]
+
+
+def _field(part: dict[str, Any]) -> str:
+    return "image_url.url" if part["type"] == "image_url" else "input_audio.data"
+
+
+def test_a_model_without_a_projector_refuses(server: Server) -> None:
+    response = server.client.post(CHAT, json=body(image(picture(1)), TEXT, model="blind"))
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, "messages[0].content[0].image_url.url")
+    assert "it has no projector (mmproj)" in error["message"]
+
+
+def test_images_have_their_place(server: Server) -> None:
+    """In messages of users and tools, and before text."""
+    for role in ("system", "assistant"):
+        messages = [{"role": role, "content": [image(picture(1))]}, {"role": "user", "content": "a"}]
+        response = server.client.post(CHAT, json=body(messages=messages))
+        assert (response.status_code, response.json()["error"]["param"]) == (400, "messages[0]")
+    many = server.client.post(CHAT, json=body(*[image(picture(1))] * 65, TEXT))
+    assert many.status_code == 400
+    assert "the limit is 64" in many.json()["error"]["message"]
+
+
+def test_too_many_images_for_the_context(server: Server) -> None:
+    response = server.client.post(CHAT, json=body(*[image(picture(1))] * 64, TEXT))
+    assert response.json()["error"]["code"] == "context_length_exceeded"
+
+
+def test_options_for_projectors(models: Path, tmp_path: Path) -> None:
+    """`--no-mmproj` leaves it out, `--mmproj` names it, and a wrong file is named."""
+    eye, projector = str(models / "sees" / "eye.gguf"), str(models / "sees" / "mmproj-eye-f16.gguf")
+    with Server("-m", eye, "--no-mmproj") as server:
+        assert server.client.get("/props").json()["modalities"]["vision"] is False
+    tiny_models.llama(tmp_path / "m.gguf")
+    with Server("-m", str(tmp_path / "m.gguf"), "--mmproj", projector, "--no-mmproj-offload") as server:
+        assert ask(server, image(picture(1)), TEXT)["usage"]["prompt_tokens"] > TOKENS
+    with Server("-m", str(tmp_path / "m.gguf"), env={"LLAMA_ARG_MMPROJ": projector}) as server:
+        assert server.client.get("/props").json()["modalities"]["vision"] is True
+
+
+@full
+@pytest.mark.parametrize("kind", ["llava", "gemma", "qwen"])
+def test_answers_are_those_of_llama_server(kind: str, tmp_path: Path) -> None:
+    binary = llama_server_binary()
+    text = {"llava": tiny_models.llama, "gemma": tiny_models.sliding_window, "qwen": tiny_models.positions}
+    text[kind](tmp_path / "m.gguf")
+    getattr(tiny_projectors, kind)(tmp_path / "mmproj.gguf")
+    exact = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-c", "2048")
+    prompts = [
+        [image(picture(1)), TEXT],
+        [TEXT, image(picture(1)), TEXT],
+        [TEXT, TEXT, image(picture(2, 90, 50)), image(picture(3)), TEXT, TEXT],
+        [TEXT],
+    ]
+    sent = [body(*parts, max_tokens=24) for parts in prompts]
+    with (
+        LlamaServer(binary, tmp_path / "m.gguf", "--mmproj", str(tmp_path / "mmproj.gguf"), *exact) as theirs,
+        Server("-m", str(tmp_path / "m.gguf"), *exact) as ours,
+    ):
+        found = [
+            [httpx.post(f"{url}{CHAT}", json=one, timeout=200).json() for one in sent] for url in (theirs.url, ours.url)
+        ]
+    for their, our in zip(*found, strict=True):
+        assert text_of(our) == text_of(their)
+        assert our["usage"]["prompt_tokens"] == their["usage"]["prompt_tokens"]
