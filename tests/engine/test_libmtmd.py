@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.engine.libllama import Library
+from paddock.engine.libllama.loading import Library
 from paddock.engine.libllama.mtmd import _FUNCTIONS, DEFAULTS, FILE_DEFAULTS, FileOptions, MediaLibrary, MediaParams
 from paddock.errors import LibraryUnusable
 from paddock.libraries import Found
