@@ -14,6 +14,7 @@ from paddock.batches.records import Batch, Line, NewBatch
 from paddock.batches.runner import Options
 from paddock.batches.service import Batches, Quotas
 from paddock.batches.validation import Check, Checked
+from paddock.storage import DataFolder
 
 _URL = "/v1/chat/completions"
 
@@ -72,7 +73,7 @@ def run(folder: Path, server: FakeServer, ids: list[str], during: Callable[[Batc
 
     async def life() -> Batch:
         clock = Clock()
-        batches = Batches(folder, server, Options(), Quotas(), clock=clock)
+        batches = Batches(DataFolder(folder), server, Options(), Quotas(), clock=clock)
         upload = await batches.upload("")
         for id in ids:
             line = {"custom_id": id, "method": "POST", "url": _URL, "body": {"n": id}}

@@ -13,10 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from paddock.batches.folder import DataFolder
 from paddock.batches.records import Batch, Mistake, NewLine, Result, StoredFile, TokenUsage
 from paddock.batches.store import Store
 from paddock.errors import BatchesUnavailable, InvalidRequest, NotFound
+from paddock.storage import DataFolder
 from tests.batches.crashing import Crash, Disk
 from tests.tiers import examples, full
 

@@ -58,6 +58,10 @@ _GOOD: dict[str, Any] = {
     "/models/unload": {"model": 0},
     "/v1/responses": {"input": [{"role": "user", "content": "x"}], "max_output_tokens": 2},
     "/v1/responses/input_tokens": {"input": "x"},
+    "/v1/responses/resp_none/cancel": {},
+    "/v1/conversations": {"items": [{"role": "user", "content": "x"}], "metadata": {"a": "b"}},
+    "/v1/conversations/conv_none": {"metadata": {"a": "b"}},
+    "/v1/conversations/conv_none/items": {"items": [{"role": "user", "content": "x"}]},
     "/v1/messages": chat_body("x", max_tokens=2),
     "/v1/messages/count_tokens": chat_body("x"),
     "/infill": {"input_prefix": "a", "input_suffix": "b", "n_predict": 2},
@@ -93,7 +97,10 @@ _GOOD: dict[str, Any] = {
     "/v1/messages/batches": {"requests": [{"custom_id": "a", "params": chat_body("x", model="fake", max_tokens=2)}]},
     "/v1/messages/batches/msgbatch_none/cancel": {},
 }
-_IDS = {"slots/0": "slots/{id_slot}", "msgbatch_none": "{message_batch_id}", "batch_none": "{batch_id}"}
+_IDS = {
+    "slots/0": "slots/{id_slot}", "msgbatch_none": "{message_batch_id}", "batch_none": "{batch_id}",
+    "resp_none": "{response_id}", "conv_none": "{conversation_id}",
+}  # fmt: skip
 _PATHS = st.sampled_from(sorted(_GOOD))
 
 _scalars = (

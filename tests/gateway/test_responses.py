@@ -79,7 +79,7 @@ def test_request_parameters_are_echoed(server: Server) -> None:
     assert answer["status"] == "completed"
     assert [item["type"] for item in answer["output"]] == ["message"]
     assert answer["output"][0]["content"][0]["text"] == "hello"
-    assert answer["store"] is False
+    assert answer["store"] is True
     for name in ("instructions", "metadata", "tool_choice", "temperature", "max_output_tokens"):
         assert answer[name] == body[name]
     assert answer["tools"][0]["name"] == "look"
@@ -114,7 +114,6 @@ def test_events_are_numbered_and_end_with_the_response(server: Server) -> None:
 @pytest.mark.parametrize(
     ("more", "param"),
     [
-        ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"background": True}, "background"),
         ({"truncation": "auto"}, "truncation"),
         ({"input": []}, "input"),

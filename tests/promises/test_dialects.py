@@ -80,11 +80,16 @@ def test_function_call_loop(responses: openai.OpenAI) -> None:
     (call,) = answer.output
     assert call.type == "function_call"
     assert call.name == "weather"
-    items += [call, {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny."}]
-    final_answer = responses.responses.create(
-        model="any", input=items, tools=[FUNCTION], tool_choice="none", max_output_tokens=24
-    )
+    result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny."}
+    items += [call, result]
+    asked: Any = {"model": "any", "tools": [FUNCTION], "tool_choice": "none", "max_output_tokens": 24}
+    asked["extra_body"] = {"deterministic": True}
+    final_answer = responses.responses.create(input=items, **asked)
     assert final_answer.output_text
+    continued = responses.responses.create(input=[result], previous_response_id=answer.id, **asked)
+    assert continued.output_text == final_answer.output_text
+    assert continued.usage is not None and final_answer.usage is not None
+    assert continued.usage.input_tokens == final_answer.usage.input_tokens
 
 
 def test_forced_call_with_a_format(responses: openai.OpenAI) -> None:

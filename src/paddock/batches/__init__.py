@@ -2,7 +2,6 @@
 
 from paddock.batches.backend import Reply
 from paddock.batches.decisions import MayLoad, ModelView
-from paddock.batches.folder import default_folder
 from paddock.batches.prefix_keys import prefix_key
 from paddock.batches.records import Batch, Line, Mistake, NewBatch, StoredFile
 from paddock.batches.runner import Options, Runner

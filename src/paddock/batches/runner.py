@@ -22,8 +22,8 @@ from paddock.batches.decisions import Candidate, MayLoad, Start, decide, next_ba
 from paddock.batches.preparation import prepare
 from paddock.batches.records import Batch, Ending, Line, Mistake, Result, Status, TokenUsage
 from paddock.batches.store import Store
-from paddock.batches.store_thread import StoreThread
 from paddock.batches.usage import usage_of
+from paddock.storage import StoreThread
 from paddock.types.windows import Window, is_open
 
 _log = structlog.get_logger(__name__)

@@ -15,14 +15,13 @@ from typing import ParamSpec, TypeVar
 import structlog
 
 from paddock.batches.backend import Backend
-from paddock.batches.folder import DataFolder
 from paddock.batches.records import Batch, Dialect, Mistake, NewBatch, StoredFile, new_id
 from paddock.batches.runner import Options, Runner
 from paddock.batches.store import Store
-from paddock.batches.store_thread import StoreThread
 from paddock.batches.validation import Validator
 from paddock.errors import BatchesUnavailable, PaddockError, QuotaExceeded, RequestTooLarge, StartupError, StorageFull
 from paddock.receipts import SigningKey
+from paddock.storage import DataFolder, StoreThread
 
 _log = structlog.get_logger(__name__)
 _P = ParamSpec("_P")
@@ -51,7 +50,7 @@ class Page:
 class Batches:
     def __init__(
         self,
-        folder: Path,
+        folder: DataFolder,
         backend: Backend,
         options: Options,
         quotas: Quotas,
@@ -59,13 +58,13 @@ class Batches:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`key` signs the receipts of lines."""
-        self._folder = DataFolder(folder)
+        self._folder = folder
         self._backend = backend
         self._options = options
         self._quotas = quotas
         self._key = key
         self._clock = clock
-        self._thread = StoreThread()
+        self._thread = StoreThread("batches")
         self._store: Store | None = None
         self._opening = asyncio.Lock()
         self._stopped = False

@@ -16,7 +16,6 @@ from typing import Final, Literal
 import msgspec
 
 from paddock.batches import results
-from paddock.batches.folder import DataFolder
 from paddock.batches.records import (
     Batch,
     Dialect,
@@ -32,6 +31,7 @@ from paddock.batches.records import (
 )
 from paddock.errors import BatchesUnavailable, InvalidRequest, NotFound
 from paddock.receipts import SigningKey
+from paddock.storage import DataFolder
 
 _VERSION: Final = 1
 _WAITING, _SUCCEEDED, _FAILED = 0, 1, 2

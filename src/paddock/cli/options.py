@@ -10,7 +10,7 @@ import click
 from pydantic.fields import FieldInfo
 
 from paddock.cli.request_defaults import PARAMETER, default_options, given_defaults
-from paddock.config import BatchSettings, Flag, ModelManagerSettings, ModelSettings, ServerSettings
+from paddock.config import BatchSettings, Flag, ModelManagerSettings, ModelSettings, ResponseSettings, ServerSettings
 from paddock.config.settings import container_of, scalar_types
 
 _NESTING = "__"
@@ -27,6 +27,7 @@ def setting_options() -> list[click.Option]:
         ("model_manager", ModelSettings.model_fields),
         ("server", ServerSettings.model_fields),
         ("batches", BatchSettings.model_fields),
+        ("responses", ResponseSettings.model_fields),
     ]
     options = [
         _option(f"{section}.{name}", field, flag, number)

@@ -15,6 +15,7 @@ from paddock.config.fields import (
 from paddock.config.loading import Loaded, load_settings, load_with_sources
 from paddock.config.models import ModelManagerSettings, ModelSettings, NamedModel, ReplicaSettings
 from paddock.config.problems import nearest
+from paddock.config.responses import ResponseSettings
 from paddock.config.server import KeySettings, PreviousKey, ServerSettings
 from paddock.config.settings import Settings
 from paddock.config.sources import Source, variable_of

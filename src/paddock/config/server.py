@@ -222,8 +222,8 @@ class ServerSettings(Section):
     static_path: Annotated[Expanded | None, Flag("--path", metavar="DIR")] = None
     """Serve the files of this folder instead of the web page. Anyone who can reach the server may read them."""
     data_dir: Annotated[Expanded | None, Flag("--data-dir", metavar="DIR")] = None
-    """The folder for files and batches. One server at a time can use it. By default `paddock` in the user's data folder
-    (`XDG_DATA_HOME`, else `~/.local/share`), which is created when it is first needed."""
+    """The folder for files, batches and stored responses. One server at a time can use it. By default `paddock` in the
+    user's data folder (`XDG_DATA_HOME`, else `~/.local/share`), which is created when it is first needed."""
     shutdown_grace: float = Field(120.0, ge=0)
     """Seconds that running requests get to finish after SIGTERM. What stops the server (systemd) must wait longer."""
 

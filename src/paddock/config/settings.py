@@ -10,6 +10,7 @@ from paddock.config.batches import BatchSettings
 from paddock.config.cluster import ClusterSettings
 from paddock.config.fields import Section
 from paddock.config.models import ModelManagerSettings
+from paddock.config.responses import ResponseSettings
 from paddock.config.server import ServerSettings
 
 
@@ -22,6 +23,8 @@ class Settings(Section):
     """Which models there are, how they are loaded, and how they share the machine."""
     batches: BatchSettings = BatchSettings()
     """Files and batches: when they run, and how much of them a key may have."""
+    responses: ResponseSettings = ResponseSettings()
+    """Stored responses and conversations, which clients of the responses API continue by their ids."""
     cluster: ClusterSettings = ClusterSettings()
     """How `paddock cluster` deploys the server on Ray."""
 

@@ -12,8 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from paddock import __version__
-from paddock.batches import Batches, Options, Quotas, default_folder
+from paddock.batches import Batches, Options, Quotas
 from paddock.config import ServerSettings, Settings
+from paddock.conversations import Conversations, Limits
 from paddock.errors import PaddockError
 from paddock.fleet import FileDigests, Fleet
 from paddock.gateway.auth.audit import AuditLog
@@ -46,6 +47,7 @@ from paddock.gateway.ops.static_folder import static_routes
 from paddock.gateway.ops.telemetry import open_tracing
 from paddock.gateway.ops.web_page import page_routes, reference_routes, service_worker_routes
 from paddock.receipts import SigningKey
+from paddock.storage import DataFolder, default_folder
 from paddock.types.windows import Window
 
 
@@ -76,6 +78,8 @@ def create_app(
         if batches is not None:
             await batches.resume()
         yield
+        if conversations is not None:
+            await conversations.close()
         if batches is not None:
             await batches.close()
         await streams.close()
@@ -135,8 +139,10 @@ def create_app(
     )
     if settings.api_prefix:
         app.add_middleware(PathPrefix, prefix=settings.api_prefix)
-    batches = app.state.batches = _batches(app, configuration, fleet, gate, dialects) if has_batches else None
-    services = Services(fleet, reloader, settings, batches)
+    data = DataFolder(settings.data_dir or default_folder())
+    batches = app.state.batches = _batches(app, data, configuration, fleet, gate, dialects) if has_batches else None
+    conversations = app.state.conversations = _conversations(data, configuration) if has_batches else None
+    services = Services(fleet, reloader, settings, batches, conversations)
     for dialect in dialects:
         for router in dialect.all_routers(services):
             app.include_router(router)
@@ -160,7 +166,21 @@ def create_app(
     return app
 
 
-def _batches(app: FastAPI, configuration: Settings, fleet: Fleet, gate: Gate, dialects: Sequence[Dialect]) -> Batches:
+def _conversations(data: DataFolder, configuration: Settings) -> Conversations | None:
+    settings = configuration.responses
+    if not settings.store:
+        return None
+    return Conversations(data, Limits(settings.max_bytes_per_key, settings.keep_days * 24 * 3600))
+
+
+def _batches(
+    app: FastAPI,
+    data: DataFolder,
+    configuration: Settings,
+    fleet: Fleet,
+    gate: Gate,
+    dialects: Sequence[Dialect],
+) -> Batches:
     """Raises `StartupError` if another server uses the folder of the settings."""
     settings, rules = configuration.batches, configuration.server
     endpoints = {
@@ -179,7 +199,7 @@ def _batches(app: FastAPI, configuration: Settings, fleet: Fleet, gate: Gate, di
         prefix=rules.api_prefix,
     )
     batches = Batches(
-        rules.data_dir or default_folder(),
+        data,
         lines,
         Options(
             may_load=settings.may_load,

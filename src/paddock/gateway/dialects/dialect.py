@@ -11,6 +11,7 @@ from fastapi.responses import Response
 
 from paddock.batches import Batches
 from paddock.config import ServerSettings
+from paddock.conversations import Conversations
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet
 from paddock.gateway.auth.permissions import Permissions
@@ -34,6 +35,8 @@ class Services:
     settings: ServerSettings
     batches: Batches | None = None
     """None where there are none, as on a cluster."""
+    conversations: Conversations | None = None
+    """None where nothing is stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,11 +108,14 @@ class Dialect:
 
         async def generate(request: Request) -> Response:
             assert isinstance(declared, Endpoint)
+            body = await read_generation(request, declared.body, limit=limit)
+            if declared.prepare is not None:
+                body = await declared.prepare(request, body)
             return await respond(
                 request,
                 services.fleet,
                 declared,
-                await read_generation(request, declared.body, limit=limit),
+                body,
                 framing=self.framing,
                 field_names=self.field_names,
                 keep_alive=self.keep_alive,

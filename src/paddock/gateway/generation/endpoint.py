@@ -53,6 +53,8 @@ class Endpoint(Generic[Body]):
     """Whether OpenAI's `[DONE]` ends the stream."""
     names_events: bool = False
     """Whether each event has its type as its name."""
+    prepare: Callable[[Request, Body], Awaitable[Body]] | None = None
+    """Adds what the server has stored to the body."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class ResponseAnswer:
         self._mark = secrets.token_hex(16)
         self._numbers = count()
         self._parts = Parts()
+        turn = body.turn
         text = body.text.model_dump(by_alias=True, exclude_none=True) if body.text is not None else {}
         self._response = struct_from(
             schema.Response,
@@ -70,10 +71,17 @@ class ResponseAnswer:
             tools=[_dumped(tool) for tool in body.tools or ()],
             top_logprobs=body.top_logprobs or 0,
             system_fingerprint=generation.fingerprint,
+            previous_response_id=turn.previous,
+            conversation=schema.ConversationId(id=turn.conversation) if turn.conversation is not None else None,
+            store=turn.place is not None,
         )
 
     async def whole(self) -> schema.Response:
-        return self._ended(self._parts.feed_all(await whole(self._generation)))
+        return await self._kept(self._ended(self._parts.feed_all(await whole(self._generation))))
+
+    async def _kept(self, response: schema.Response) -> schema.Response:
+        response.store = await self._body.turn.keep(response.id, response)
+        return response
 
     async def events(self) -> AsyncGenerator[bytes]:
         with closing(self._generation) as generation:
@@ -89,6 +97,7 @@ class ResponseAnswer:
                     if delta.finish is not None:
                         response = self._ended(delta)
                         response.receipt = await self._receipt()
+                        response = await self._kept(response)
                         ended = (
                             schema.ResponseCompleted if response.status == "completed" else schema.ResponseIncomplete
                         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from paddock.gateway.dialects.openai.requests import LABELS
 from paddock.gateway.dialects.openai.tools import openai_tool_use
+from paddock.gateway.dialects.responses.turn import Turn
 from paddock.gateway.generation.conversation import (
     TEXT_OR_LIST,
     ConversationFields,
@@ -29,6 +30,8 @@ from paddock.gateway.generation.media import content_of, data_of_url, media_part
 from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
+
+MAX_ID = 128
 
 # ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -243,15 +246,17 @@ class StreamOptions(Fields):
     """No effect: nothing is added to events."""
 
 
+class ConversationRef(Fields):
+    id: str = Field(min_length=1, max_length=MAX_ID)
+
+
 class ResponseRequest(ConversationFields):
-    # These need a server that stores conversations, or that runs tools itself.
+    # These need a server that runs tools itself, or answers when nobody waits.
     unsupported: ClassVar[Unsupported] = {
         "background": (False,),
         "context_management": ([],),
-        "conversation": (),
         "max_tool_calls": (),
         "moderation": (),
-        "previous_response_id": (),
         "prompt": (),
         "truncation": ("disabled",),
     }
@@ -270,6 +275,31 @@ class ResponseRequest(ConversationFields):
     top_logprobs: int | None = Field(None, ge=0, le=20)
     stream_options: StreamOptions | None = None
     metadata: dict[str, str] | None = None
+    store: bool | None = None
+    """Whether the response is stored; the server's setting if null."""
+    previous_response_id: str | None = Field(None, min_length=1, max_length=MAX_ID)
+    """The stored response that this one continues. Its instructions are not taken over."""
+    conversation: Annotated[str, Field(min_length=1, max_length=MAX_ID)] | ConversationRef | None = None
+    """The conversation whose items come first, and to which input and output are added."""
+    _turn: Turn = PrivateAttr(default_factory=Turn)
+
+    @property
+    def turn(self) -> Turn:
+        """What is stored of the conversation, and where this turn is."""
+        return self._turn
+
+    def begin(self, turn: Turn) -> None:
+        """Continue what is stored."""
+        self._turn = turn
+
+    @property
+    def conversation_id(self) -> str | None:
+        return self.conversation.id if isinstance(self.conversation, ConversationRef) else self.conversation
+
+    @property
+    def items(self) -> list[Any]:
+        """The input as items."""
+        return [MessageItem(role="user", content=self.input)] if isinstance(self.input, str) else list(self.input)
 
     @property
     def tool_use(self) -> ToolUse:
@@ -284,7 +314,7 @@ class ResponseRequest(ConversationFields):
         return "message.output_text.logprobs" in (self.include or ())
 
     def prompt(self) -> ChatPrompt:
-        items = [MessageItem(role="user", content=self.input)] if isinstance(self.input, str) else list(self.input)
+        items = [*self._turn.history, *self.items]
         if self.instructions:
             items.insert(0, MessageItem(role="system", content=self.instructions))
         effort = self.reasoning.effort if self.reasoning is not None else None

@@ -70,6 +70,10 @@ class IncompleteDetails(msgspec.Struct, kw_only=True):
     reason: Literal["max_output_tokens"] = "max_output_tokens"
 
 
+class ConversationId(msgspec.Struct, kw_only=True):
+    id: str
+
+
 class Response(msgspec.Struct, kw_only=True):
     """The answer, with the parameters of the request."""
 
@@ -90,10 +94,11 @@ class Response(msgspec.Struct, kw_only=True):
     max_output_tokens: int | None
     metadata: dict[str, str]
     parallel_tool_calls: bool
-    previous_response_id: None = None
+    previous_response_id: str | None = None
+    conversation: ConversationId | None = None
     reasoning: dict[str, Any]
-    store: Literal[False] = False
-    """Nothing is stored."""
+    store: bool = False
+    """Whether it is stored, so that a request can continue it by its id."""
     temperature: float
     text: dict[str, Any]
     tool_choice: Any

@@ -1,4 +1,4 @@
-"""The thread on which SQLite and the files of batches are used."""
+"""A thread on which SQLite and files are used."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _T = TypeVar("_T")
 class StoreThread:
     """Runs the operations of the store, one at a time, in the order in which they are called."""
 
-    def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(1, "batches")
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(1, name)
 
     async def call(self, operation: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await asyncio.wrap_future(self._executor.submit(operation, *args, **kwargs))

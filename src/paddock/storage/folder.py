@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def default_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 class DataFolder:
-    """Files of batches below one folder. It is created when it is locked."""
+    """Files below one folder. It is created when it is locked."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -25,10 +26,11 @@ class DataFolder:
         self.uploads = path / "uploads"
         self.sorting = path / "sorting"
         self._lock: int | None = None
+        self._locking = threading.Lock()
 
     @property
     def database(self) -> Path:
-        return self.path / "batches.sqlite3"
+        return self.path / "paddock.sqlite3"
 
     def file(self, id: str) -> Path:
         return self._files / id
@@ -38,9 +40,12 @@ class DataFolder:
         return self.uploads / id
 
     def lock(self) -> None:
-        """Take the folder for this process. Raises `BatchesUnavailable`."""
-        if self._lock is not None:
-            return
+        """Take the folder for this process, if it is not taken yet. Raises `BatchesUnavailable`."""
+        with self._locking:
+            if self._lock is None:
+                self._lock = self._take()
+
+    def _take(self) -> int:
         try:
             for folder in (self.path, self._files, self.uploads, self.sorting):
                 folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,7 +65,7 @@ class DataFolder:
                 f"another server (process {holder or 'unknown'}) uses the data folder {self.path}: give each server a "
                 "folder of its own with --data-dir"
             ) from None
-        self._lock = descriptor
+        return descriptor
 
     def unlock(self) -> None:
         if self._lock is not None:
