@@ -120,6 +120,21 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("POST", "/api/pull", {"model": "made", "stream": False}),
     ("DELETE", "/api/delete", {"model": "copied"}),
 ]
+_RESPONSE, _CONVERSATION = "/v1/responses/{response_id}", "/v1/conversations/{conversation_id}"
+# In the order in which they are called: what is deleted comes last.
+STORED = [
+    ("GET", _RESPONSE, None),
+    ("GET", f"{_RESPONSE}/input_items", None),
+    ("POST", "/v1/conversations", {"items": [{"role": "user", "content": "x"}], "metadata": {"a": "b"}}),
+    ("GET", _CONVERSATION, None),
+    ("POST", _CONVERSATION, {"metadata": {"a": "c"}}),
+    ("POST", f"{_CONVERSATION}/items", {"items": [{"role": "user", "content": "x"}]}),
+    ("GET", f"{_CONVERSATION}/items", None),
+    ("GET", f"{_CONVERSATION}/items/{{item_id}}", None),
+    ("DELETE", f"{_CONVERSATION}/items/{{item_id}}", None),
+    ("DELETE", _CONVERSATION, None),
+    ("DELETE", _RESPONSE, None),
+]
 _MESSAGE_BATCH = "/v1/messages/batches/{message_batch_id}"
 MESSAGE_BATCHES = {
     *(("POST", path) for path in ("/v1/messages/batches", f"{_MESSAGE_BATCH}/cancel")),
@@ -260,8 +275,24 @@ def test_answers_match_the_document(server: Server, document: dict[str, Any]) ->
         ("POST", "/api/push"),
         *BATCHES,
         *MESSAGE_BATCHES,
+        *((method, path) for method, path, _ in STORED),
+        ("POST", f"{_RESPONSE}/cancel"),  # always refused
     }
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere
+
+
+def test_answers_about_stored_responses_match_the_document(server: Server, document: dict[str, Any]) -> None:
+    ids = {"response_id": server.client.post("/v1/responses", json={"input": "say: x"}).json()["id"]}
+    for method, path, body in STORED:
+        response = server.client.request(method, path.format_map(ids), json=body)
+        assert response.status_code == 200, (path, response.text)
+        answer, schema = response.json(), _schema(document, method, path)
+        _validate(answer, schema)
+        _no_more_than(answer, schema, document["components"])
+        if path == "/v1/conversations":
+            ids["conversation_id"] = answer["id"]
+        elif path.endswith("/items") and method == "POST":
+            ids["item_id"] = answer["last_id"]
 
 
 def test_answers_about_batches_match_the_document(server: Server, document: dict[str, Any]) -> None:
