@@ -11,7 +11,6 @@ from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
 
-from paddock.batches import default_folder
 from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.dialects.ollama.created import CreatedModels
 from paddock.gateway.dialects.ollama.embedding import embedding_routes
@@ -21,6 +20,7 @@ from paddock.gateway.dialects.ollama.models import model_routes
 from paddock.gateway.dialects.ollama.resolving import Resolver
 from paddock.gateway.dialects.ollama.schema import Failure, ollama_error_body
 from paddock.gateway.http.framing import NDJSON
+from paddock.storage import default_folder
 
 
 def _routers(services: Services) -> Sequence[APIRouter]:
