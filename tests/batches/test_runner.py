@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paddock.batches.active import Options
 from paddock.batches.backend import Reply
 from paddock.batches.decisions import ModelView
 from paddock.batches.records import Batch, Line, NewBatch
-from paddock.batches.runner import Options
 from paddock.batches.service import Batches, Quotas
 from paddock.batches.validation import Check, Checked
 from paddock.storage import DataFolder

@@ -29,7 +29,7 @@ def batch_of(folder: DataFolder, store: Store, *, owner: str = "", lines: int = 
     """A running batch of so many lines."""
     input_file = StoredFile(f"file-in-{owner}", owner, "in.jsonl", "batch", 10, 1)
     folder.upload(input_file.id).write_bytes(b"x" * 10)
-    store.add_file(input_file)
+    store.files.add(input_file)
     batch = new_batch(f"batch_{owner}", input_file.id, owner)
     store.add_batch(batch)
     store.begin_lines(batch.id)
@@ -185,7 +185,7 @@ class StoreWithCrashes(RuleBasedStateMachine):
         if self.ended:
             assert self._known() == set(range(1, _LINES + 1))
             assert now.unanswered == 0
-            shown = {file.id for file in self.store.files("", after=None, limit=10)[0]}
+            shown = {file.id for file in self.store.files.page("", after=None, limit=10)[0]}
             assert {f for f, p in ((now.output_file, now.output), (now.error_file, now.errors)) if p.lines} <= shown
         else:
             assert waiting == set(range(1, _LINES + 1)) - self._known()
@@ -248,7 +248,7 @@ def test_a_broken_database_is_refused(folder: DataFolder) -> None:
 def test_an_owner_sees_only_its_own(folder: DataFolder, store: Store) -> None:
     batch = batch_of(folder, store, owner="a")
     for operation in (
-        lambda: store.file("b", batch.input_file),
+        lambda: store.files.get("b", batch.input_file),
         lambda: store.batch("b", batch.id, "openai"),
         lambda: store.batch("a", batch.id, "anthropic"),
         lambda: store.cancel("b", batch.id, "openai", 1),
@@ -256,28 +256,28 @@ def test_an_owner_sees_only_its_own(folder: DataFolder, store: Store) -> None:
     ):
         with pytest.raises(NotFound):
             operation()
-    assert store.files("b", after=None, limit=10) == ([], False)
+    assert store.files.page("b", after=None, limit=10) == ([], False)
     assert store.batches("b", "openai", after=None, limit=10) == ([], False)
-    assert store.used_by("a") == (1, 10)
-    assert store.used_by("b") == (0, 0)
+    assert store.files.used_by("a") == (1, 10)
+    assert store.files.used_by("b") == (0, 0)
 
 
 def test_pages(folder: DataFolder, store: Store) -> None:
     ids = [f"file-{number}" for number in range(5)]
     for id in ids:
         folder.upload(id).touch()
-        store.add_file(StoredFile(id, "", "x", "batch", 0, 1))
+        store.files.add(StoredFile(id, "", "x", "batch", 0, 1))
     found, after = [], None
     while True:
-        page, more = store.files("", after=after, limit=2)
+        page, more = store.files.page("", after=after, limit=2)
         found += [file.id for file in page]
         after = page[-1].id
         if not more:
             break
     assert found == ids[::-1]
-    assert [file.id for file in store.files("", after="file-2", limit=9, ascending=True)[0]] == ids[3:]
+    assert [file.id for file in store.files.page("", after="file-2", limit=9, ascending=True)[0]] == ids[3:]
     with pytest.raises(InvalidRequest) as raised:
-        store.files("", after="file-none", limit=1)
+        store.files.page("", after="file-none", limit=1)
     assert raised.value.param == "after"
 
 

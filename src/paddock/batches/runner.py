@@ -1,4 +1,4 @@
-"""Runs the lines of all batches: validates, orders, starts, retries, collects, ends.
+"""The life of all batches: validated, run, ended. `line_runs.py` runs their lines.
 
 One task makes all decisions. Lines are tasks of their own; SQLite and files are used on one thread beside the loop.
 """
@@ -8,80 +8,33 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 import msgspec
 import structlog
 
-from paddock.batches.backend import Backend, Reply
-from paddock.batches.decisions import Candidate, MayLoad, Start, decide, next_batch, outcome_of
+from paddock.batches.active import Active, Counts, Options
+from paddock.batches.backend import Backend
+from paddock.batches.decisions import Start, decide
+from paddock.batches.line_runs import LineRuns
 from paddock.batches.preparation import prepare
-from paddock.batches.records import Batch, Ending, Line, Mistake, Result, Status, TokenUsage
+from paddock.batches.records import Batch, Ending, Mistake, Result, Status, TokenUsage
 from paddock.batches.store import Store
-from paddock.batches.usage import usage_of
 from paddock.storage import StoreThread
-from paddock.types.windows import Window, is_open
+from paddock.types.windows import is_open
 
 _log = structlog.get_logger(__name__)
 _TICK: Final = 1.0
 """Seconds between two looks at the clock, the models and the disk."""
-_LATER: Final = 1.0
-"""Seconds until a line is tried again that the server could not run now."""
 _DISK_PAUSE: Final = 2.0
-_FETCHED = 64
 _ENDED_AT_ONCE = 500
 _ORDER: Final[dict[Status, int]] = {"validating": 0, "in_progress": 1, "cancelling": 2, "finalizing": 2}
 _NOT_RUN: Final = {
     "expired": ("batch_expired", "the request was not run before the completion window ended"),
     "cancelled": ("batch_cancelled", "the batch was cancelled before the request was run"),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    may_load: MayLoad = "when_idle"
-    windows: tuple[Window, ...] = ()
-    in_flight: int | None = None
-    attempts: int = 3
-    allow_change: bool = False
-    longest_body: int = 32 * 1024 * 1024
-    most_waiting: int = 1_000_000
-    """Lines of one owner that are not answered."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """Since the start of the server, by model."""
-
-    done: dict[str, int] = field(default_factory=dict)
-    failed: dict[str, int] = field(default_factory=dict)
-    tokens: dict[str, TokenUsage] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class _Active:
-    """A batch that has not ended."""
-
-    batch: Batch
-    running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    """By the number of the line, until its result is committed."""
-    results: list[Result] = field(default_factory=list)
-    """Not yet committed."""
-    queue: deque[Line] = field(default_factory=deque)
-    cursor: int = -1
-    """The rank of the last line that was fetched."""
-    is_fetched: bool = False
-    """All unanswered lines are in the queue, or run."""
-    not_before: float = 0.0
-    waiting_for: str | None = None
-    warned: bool = False
-    checked_at: float = 0.0
-    """When the files of the model were looked at."""
-    stop: list[Mistake] = field(default_factory=list)
 
 
 class Runner:
@@ -99,7 +52,7 @@ class Runner:
         self._backend = backend
         self._options = options
         self._clock = clock
-        self._active: dict[str, _Active] = {}
+        self._active: dict[str, Active] = {}
         self._wake = asyncio.Event()
         self._validating: asyncio.Task[None] | None = None
         self._validated = ""
@@ -111,10 +64,19 @@ class Runner:
         self._disk_retry = 0.0
         self._swept = 0.0
         self.counts = Counts()
+        self._lines = LineRuns(
+            store,
+            thread,
+            backend,
+            attempts=options.attempts,
+            clock=clock,
+            wake=self._wake.set,
+            pause=self._pause_for_disk,
+        )
 
     async def start(self) -> None:
         for batch in await self._thread.call(self._store.unfinished):
-            self._active[batch.id] = _Active(batch)
+            self._active[batch.id] = Active(batch)
             _log.info("batch resumed", batch=batch.id, status=batch.status, unanswered=batch.unanswered)
         self._main = asyncio.create_task(self._run())
 
@@ -135,7 +97,7 @@ class Runner:
 
     def update(self, batch: Batch) -> None:
         """A batch is new or was changed from outside."""
-        self._set(self._active.setdefault(batch.id, _Active(batch)), batch)
+        self._set(self._active.setdefault(batch.id, Active(batch)), batch)
         self._wake.set()
 
     def waiting_for(self, id: str) -> str | None:
@@ -203,7 +165,7 @@ class Runner:
         self._disk_problem = f"the data folder cannot be written: {error}"
         self._disk_retry = self._clock() + _DISK_PAUSE
 
-    async def _advance(self, active: _Active) -> None:
+    async def _advance(self, active: Active) -> None:
         """Let a batch pass to its next status, if it is time."""
         batch = active.batch
         match batch.status:
@@ -231,14 +193,14 @@ class Runner:
             case _:
                 self._active.pop(batch.id, None)
 
-    async def _begin_end(self, active: _Active, ending: Ending) -> None:
+    async def _begin_end(self, active: Active, ending: Ending) -> None:
         for task in active.running.values():
             task.cancel()
         now = int(self._clock())
         self._set(active, await self._thread.call(self._store.begin_end, active.batch.id, ending, now, active.stop))
         self._wake.set()
 
-    async def _end(self, active: _Active) -> None:
+    async def _end(self, active: Active) -> None:
         """Write the lines that were not run, some at a time, then make the files visible."""
         batch = active.batch
         is_validating = self._validated == batch.id and self._validating is not None and not self._validating.done()
@@ -262,7 +224,7 @@ class Runner:
             batch.id, [Result(line.number, line.custom_id, None, error=reason) for line in lines]
         )
 
-    def _set(self, active: _Active, batch: Batch) -> None:
+    def _set(self, active: Active, batch: Batch) -> None:
         """Take over a newer state. An operation that began before another was called may return after it."""
         if _ORDER.get(batch.status, 9) >= _ORDER.get(active.batch.status, 9):
             active.batch = batch
@@ -273,7 +235,7 @@ class Runner:
 
     # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _validate(self, active: _Active) -> None:
+    async def _validate(self, active: Active) -> None:
         batch = active.batch
         try:
             changed = await asyncio.to_thread(
@@ -295,7 +257,7 @@ class Runner:
         finally:
             self._wake.set()
 
-    async def _check_identity(self, active: _Active) -> None:
+    async def _check_identity(self, active: Active) -> None:
         batch, now = active.batch, self._clock()
         if abs(now - active.checked_at) < _TICK:
             return
@@ -326,7 +288,7 @@ class Runner:
             return
         now = datetime.fromtimestamp(self._clock())
         in_window = is_open(self._options.windows, now.hour * 60 + now.minute)
-        models: dict[str, list[_Active]] = {}
+        models: dict[str, list[Active]] = {}
         for active in self._active.values():
             if active.batch.status == "in_progress" and active.batch.model is not None:
                 models.setdefault(active.batch.model, []).append(active)
@@ -341,96 +303,10 @@ class Runner:
                 packed=oldest.endpoint == "/v1/embeddings",
             )
             if isinstance(decision, Start):
-                await self._fill(group, decision)
+                await self._lines.fill(group, decision)
             else:
                 for active in group:
                     active.waiting_for = decision.reason
-
-    async def _fill(self, group: Sequence[_Active], decision: Start) -> None:
-        allowed = [active for active in group if self._is_ready(active)]
-        while sum(len(active.running) for active in group) < decision.most:
-            for active in allowed:
-                await self._fetch(active)
-            ready = [active for active in allowed if active.queue and active.batch.status == "in_progress"]
-            chosen = next_batch(Candidate(one.batch.id, one.batch.owner, len(one.running)) for one in ready)
-            if chosen is None:
-                return
-            active = self._active[chosen.id]
-            line = active.queue.popleft()
-            active.waiting_for = None
-            active.running[line.number] = asyncio.create_task(self._run_line(active, line, load=decision.load))
-
-    def _is_ready(self, active: _Active) -> bool:
-        if (reason := self._backend.may_run(active.batch)) is not None:
-            active.waiting_for = reason
-            return False
-        return self._clock() >= active.not_before
-
-    async def _fetch(self, active: _Active) -> None:
-        if active.queue or active.is_fetched:
-            return
-        lines = await self._thread.call(self._store.waiting, active.batch.id, after=active.cursor, limit=_FETCHED)
-        active.is_fetched = len(lines) < _FETCHED
-        if lines:
-            active.cursor = lines[-1].rank
-            active.queue.extend(lines)
-
-    async def _run_line(self, active: _Active, line: Line, *, load: bool) -> None:
-        """Ends with a result, or with the line back in the queue."""
-        has_result = False
-        try:
-            data = await self._thread.call(self._store.read_line, active.batch, line)
-            body = bytes(msgspec.json.decode(data, type=dict[str, msgspec.Raw])["body"])
-            reply = await self._backend.run(active.batch, line, body, load=load)
-            has_result = await self._take(active, line, reply)
-        except (EOFError, FileNotFoundError) as error:
-            active.results.append(Result(line.number, line.custom_id, None, error=("input_lost", str(error))))
-            has_result = True
-        except (sqlite3.Error, OSError) as error:
-            self._pause_for_disk(error)
-            active.queue.appendleft(line)
-        except asyncio.CancelledError:
-            active.queue.appendleft(line)
-            raise
-        except Exception:
-            _log.exception("unexpected error in a line of a batch", batch=active.batch.id, line=line.number)
-            has_result = await self._take(
-                active, line, Reply(500, b"", code="internal_error", message="internal error")
-            )
-        finally:
-            if not has_result:
-                active.running.pop(line.number, None)
-            self._wake.set()
-
-    async def _take(self, active: _Active, line: Line, reply: Reply) -> bool:
-        """Whether the reply is the line's result. Otherwise the line waits again."""
-        match outcome_of(reply.status, reply.code, line.attempts, self._options.attempts):
-            case "done" | "failed" if reply.body:
-                active.results.append(
-                    Result(
-                        line.number,
-                        line.custom_id,
-                        reply.body,
-                        reply.status,
-                        reply.request_id,
-                        usage=usage_of(reply.body) if reply.status < 300 else TokenUsage(),
-                    )
-                )
-                return True
-            case "done" | "failed":
-                error = (reply.code or "no_response", reply.message or "the request had no response")
-                active.results.append(Result(line.number, line.custom_id, None, error=error))
-                return True
-            case "again":
-                await self._thread.call(self._store.add_attempt, active.batch.id, line.number)
-                active.queue.appendleft(msgspec.structs.replace(line, attempts=line.attempts + 1))
-            case _:
-                pause = _LATER if reply.retry_after is None else min(reply.retry_after, 60.0)
-                active.not_before = self._clock() + pause
-                active.waiting_for = reply.message
-                active.queue.appendleft(line)
-                asyncio.get_running_loop().call_later(pause, self._wake.set)
-        return False
 
     async def _commit_results(self) -> None:
         for active in list(self._active.values()):

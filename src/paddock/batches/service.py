@@ -14,9 +14,10 @@ from typing import ParamSpec, TypeVar
 
 import structlog
 
+from paddock.batches.active import Options
 from paddock.batches.backend import Backend
 from paddock.batches.records import Batch, Dialect, Mistake, NewBatch, StoredFile, new_id
-from paddock.batches.runner import Options, Runner
+from paddock.batches.runner import Runner
 from paddock.batches.store import Store
 from paddock.batches.validation import Validator
 from paddock.errors import BatchesUnavailable, PaddockError, QuotaExceeded, RequestTooLarge, StartupError, StorageFull
@@ -112,7 +113,7 @@ class Batches:
     async def upload(self, owner: str) -> Upload:
         """A new file. Raises `QuotaExceeded`."""
         store = await self._open()
-        count, size = await self._call(store.used_by, owner)
+        count, size = await self._call(store.files.used_by, owner)
         if count >= self._quotas.files:
             raise QuotaExceeded(
                 f"this key has {count} files; the limit is {self._quotas.files} (batches.max_files_per_key): delete "
@@ -122,12 +123,12 @@ class Batches:
         return Upload(store, room, new_id("file-"), self._call, lambda: int(self._clock()))
 
     async def file(self, owner: str, id: str) -> StoredFile:
-        return await self._call((await self._open()).file, owner, id)
+        return await self._call((await self._open()).files.get, owner, id)
 
     async def files(self, owner: str, page: Page, purpose: str | None) -> tuple[list[StoredFile], bool]:
         store = await self._open()
         return await self._call(
-            store.files, owner, after=page.after, limit=page.limit, purpose=purpose, ascending=page.ascending
+            store.files.page, owner, after=page.after, limit=page.limit, purpose=purpose, ascending=page.ascending
         )
 
     async def content(self, owner: str, id: str) -> Path:
@@ -157,7 +158,7 @@ class Batches:
         store, batch = await self._open(), new.begun(owner, int(self._clock()))
         mistakes = await asyncio.to_thread(self._mistakes, batch)
         if mistakes:
-            await self._call(store.discard_file, batch.input_file)
+            await self._call(store.files.remove, batch.input_file)
         else:
             await self._start(store, batch)
         return batch, mistakes
@@ -288,7 +289,7 @@ class Upload:
         now = self._now()
         expires_at = None if keep is None else now + keep
         file = StoredFile(self._id, self._room.owner, name, "batch", self.size, now, expires_at, hidden)
-        await self._call(self._store.add_file, file)
+        await self._call(self._store.files.add, file)
         self._release()
         return file
 

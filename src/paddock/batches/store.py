@@ -9,13 +9,13 @@ Used by one thread at a time. Raises `sqlite3.Error` or `OSError` if the disk is
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
-from typing import Final, Literal
+from collections.abc import Iterable, Sequence, Set
 
 import msgspec
 
 from paddock.batches import results
+from paddock.batches.database import Database
+from paddock.batches.file_table import FileTable
 from paddock.batches.records import (
     Batch,
     Dialect,
@@ -33,31 +33,9 @@ from paddock.errors import BatchesUnavailable, InvalidRequest, NotFound
 from paddock.receipts import SigningKey
 from paddock.storage import DataFolder
 
-_VERSION: Final = 1
 _WAITING, _SUCCEEDED, _FAILED = 0, 1, 2
-_SCHEMA: Final = """
-CREATE TABLE files (
-    seq INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, purpose TEXT NOT NULL,
-    size INTEGER NOT NULL, expires_at INTEGER, hidden INTEGER NOT NULL, record BLOB NOT NULL
-);
-CREATE INDEX files_of_owner ON files (owner, seq);
-CREATE TABLE batches (
-    seq INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, dialect TEXT NOT NULL,
-    ended INTEGER NOT NULL, record BLOB NOT NULL
-);
-CREATE INDEX batches_of_owner ON batches (owner, dialect, seq);
-CREATE INDEX running_batches ON batches (seq) WHERE ended = 0;
-CREATE TABLE lines (
-    batch TEXT NOT NULL, number INTEGER NOT NULL, custom_id TEXT NOT NULL, start INTEGER NOT NULL,
-    size INTEGER NOT NULL, rank INTEGER NOT NULL, state INTEGER NOT NULL DEFAULT 0,
-    attempts INTEGER NOT NULL DEFAULT 0, end INTEGER, PRIMARY KEY (batch, number)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX lines_by_custom_id ON lines (batch, custom_id);
-CREATE INDEX waiting_lines ON lines (batch, rank) WHERE state = 0;
-"""
 _REMOVED_AT_ONCE = 2000
 _batch = msgspec.json.Decoder(Batch)
-_file = msgspec.json.Decoder(StoredFile)
 
 
 class Store:
@@ -67,99 +45,43 @@ class Store:
         """
         self.folder = folder
         self._key = key
-        self._db = sqlite3.connect(folder.database, isolation_level=None, check_same_thread=False)
         try:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            # Files are synced before a commit, and a commit that a power failure undoes leaves a file that is too
-            # long, which is repaired.
-            self._db.execute("PRAGMA synchronous = NORMAL")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                with self._transaction():
-                    for statement in filter(str.strip, _SCHEMA.split(";")):
-                        self._db.execute(statement)
-                    self._db.execute(f"PRAGMA user_version = {_VERSION}")
-            elif version != _VERSION:
-                raise BatchesUnavailable(
-                    f"{folder.database} was written by another version of Paddock (its format is {version}, this "
-                    f"version reads {_VERSION}): use another --data-dir"
-                )
-            self._recover()
-        except BaseException as error:
-            self._db.close()
-            if isinstance(error, sqlite3.Error | OSError):
-                raise BatchesUnavailable(f"cannot use {folder.database}: {error}") from None
-            raise
+            self._db = Database(folder.database)
+            try:
+                self.files = FileTable(self._db, folder)
+                self._recover()
+            except BaseException:
+                self._db.close()
+                raise
+        except (sqlite3.Error, OSError) as error:
+            raise BatchesUnavailable(f"cannot use {folder.database}: {error}") from None
 
     def close(self) -> None:
         self._db.close()
 
     # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def add_file(self, file: StoredFile) -> None:
-        """Take over a complete upload."""
-        self.folder.upload(file.id).replace(self.folder.file(file.id))
-        with self._transaction():
-            self._insert_file(file)
-
-    def file(self, owner: str, id: str) -> StoredFile:
-        """Raises `NotFound`."""
-        row = self._db.execute("SELECT record FROM files WHERE id = ? AND owner = ? AND hidden = 0", (id, owner))
-        if (found := row.fetchone()) is None:
-            raise NotFound(f"there is no file {id!r}", param="file_id")
-        return _file.decode(found[0])
-
-    def files(
-        self, owner: str, *, after: str | None, limit: int, purpose: str | None = None, ascending: bool = False
-    ) -> tuple[list[StoredFile], bool]:
-        """A page of the owner's files, the newest first, and whether there are more."""
-        where = "owner = :owner AND hidden = 0 AND (:purpose IS NULL OR purpose = :purpose)"
-        rows, more = self._page("files", where, {"owner": owner, "purpose": purpose}, after, limit, ascending=ascending)
-        return [_file.decode(row) for row in rows], more
-
     def delete_file(self, owner: str, id: str) -> None:
         """Raises `NotFound`, or `InvalidRequest` if a running batch uses the file."""
-        self.file(owner, id)
+        self.files.get(owner, id)
         for batch in self.unfinished():
             if id == batch.input_file:
                 raise InvalidRequest(
                     f"{id} is the input of the batch {batch.id}, which is {batch.status}: cancel it first",
                     param="file_id",
                 )
-        self._remove_file(id)
-
-    def used_by(self, owner: str) -> tuple[int, int]:
-        """The number of the owner's files, and their bytes."""
-        row = self._db.execute("SELECT COUNT(*), COALESCE(SUM(size), 0) FROM files WHERE owner = ?", (owner,))
-        count, size = row.fetchone()
-        return count, size
+        self.files.remove(id)
 
     def remove_expired_files(self, now: int) -> None:
         used = {batch.input_file for batch in self.unfinished()}
-        rows = self._db.execute("SELECT id FROM files WHERE expires_at <= ?", (now,)).fetchall()
-        for (id,) in rows:
+        for id in self.files.expired(now):
             if id not in used:
-                self._remove_file(id)
-
-    def discard_file(self, id: str) -> None:
-        """Delete a file that nothing uses."""
-        self._remove_file(id)
-
-    def _remove_file(self, id: str) -> None:
-        with self._transaction():
-            self._db.execute("DELETE FROM files WHERE id = ?", (id,))
-        self.folder.file(id).unlink(missing_ok=True)
-
-    def _insert_file(self, file: StoredFile) -> None:
-        self._db.execute(
-            "INSERT INTO files (id, owner, purpose, size, expires_at, hidden, record) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (file.id, file.owner, file.purpose, file.size, file.expires_at, file.hidden, msgspec.json.encode(file)),
-        )
+                self.files.remove(id)
 
     # ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_batch(self, batch: Batch) -> None:
-        with self._transaction():
+        with self._db.transaction():
             self._db.execute(
                 "INSERT INTO batches (id, owner, dialect, ended, record) VALUES (?, ?, ?, ?, ?)",
                 (batch.id, batch.owner, batch.dialect, batch.has_ended, msgspec.json.encode(batch)),
@@ -179,7 +101,7 @@ class Store:
     ) -> tuple[list[Batch], bool]:
         """A page of the owner's batches, the newest first, and whether there are more."""
         where = "owner = :owner AND dialect = :dialect"
-        rows, more = self._page(
+        rows, more = self._db.page(
             "batches", where, {"owner": owner, "dialect": dialect}, after, limit, ascending=ascending
         )
         return [_batch.decode(row) for row in rows], more
@@ -205,10 +127,10 @@ class Store:
         batch = self.batch(owner, id, dialect)
         if not batch.has_ended:
             raise InvalidRequest(f"the batch {id} is {batch.status}: cancel it first", param="batch_id")
-        with self._transaction():
+        with self._db.transaction():
             self._db.execute("DELETE FROM batches WHERE id = ?", (id,))
         for file in (batch.input_file, batch.output_file, batch.error_file):
-            self._remove_file(file)
+            self.files.remove(file)
 
     # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,7 +141,7 @@ class Store:
     def add_lines(self, id: str, lines: Sequence[NewLine]) -> list[tuple[NewLine, int]]:
         """Add valid lines. Returns those whose custom_id is not new, each with the line that has it."""
         repeated: list[tuple[NewLine, int]] = []
-        with self._transaction():
+        with self._db.transaction():
             for line in lines:
                 added = self._db.execute(
                     "INSERT OR IGNORE INTO lines (batch, number, custom_id, start, size, rank) "
@@ -234,7 +156,7 @@ class Store:
 
     def set_ranks(self, id: str, ranks: Iterable[tuple[int, int]]) -> None:
         """`ranks` are numbers of lines, each with its place in the order."""
-        with self._transaction():
+        with self._db.transaction():
             self._db.executemany(
                 "UPDATE lines SET rank = ? WHERE batch = ? AND number = ?",
                 ((rank, id, number) for number, rank in ranks),
@@ -273,7 +195,7 @@ class Store:
         return results.read_piece(self.folder.file(batch.input_file), line.start, line.size)
 
     def add_attempt(self, id: str, number: int) -> None:
-        with self._transaction():
+        with self._db.transaction():
             self._db.execute("UPDATE lines SET attempts = attempts + 1 WHERE batch = ? AND number = ?", (id, number))
 
     def add_results(self, id: str, ended: Sequence[Result]) -> Batch:
@@ -286,7 +208,7 @@ class Store:
         output, outputs = self._append(batch.output_file, batch.output, [one for one in new if one.is_success])
         try:
             errors, failures = self._append(batch.error_file, batch.errors, [one for one in new if not one.is_success])
-            with self._transaction():
+            with self._db.transaction():
                 for state, ends in ((_SUCCEEDED, outputs), (_FAILED, failures)):
                     self._db.executemany(
                         "UPDATE lines SET state = ?, end = ? WHERE batch = ? AND number = ?",
@@ -345,13 +267,13 @@ class Store:
             return batch
         assert batch.ending is not None, "begin_end sets it"
         expires_at = None if batch.keep_results is None else now + batch.keep_results
-        with self._transaction():
+        with self._db.transaction():
             for file, part, what in (
                 (batch.output_file, batch.output, "output"),
                 (batch.error_file, batch.errors, "error"),
             ):
                 if part.lines:
-                    self._insert_file(
+                    self.files.insert(
                         StoredFile(
                             file,
                             batch.owner,
@@ -379,7 +301,7 @@ class Store:
         rows = self._db.execute("SELECT DISTINCT batch FROM lines").fetchall()
         for id in {row[0] for row in rows} - {batch.id for batch in unfinished}:
             self._remove_lines(id)
-        known = {row[0] for row in self._db.execute("SELECT id FROM files")}
+        known = self.files.ids()
         known |= {file for batch in unfinished for file in (batch.output_file, batch.error_file)}
         for id in set(self.folder.file_ids()) - known:
             self.folder.file(id).unlink()
@@ -387,7 +309,7 @@ class Store:
     def _repair(self, batch: Batch) -> None:
         """Cut off what was not committed. If a committed part is missing, its lines are run again."""
         parts: dict[str, ResultPart] = {}
-        with self._transaction():
+        with self._db.transaction():
             for name, file, part, state in (
                 ("output", batch.output_file, batch.output, _SUCCEEDED),
                 ("errors", batch.error_file, batch.errors, _FAILED),
@@ -414,7 +336,7 @@ class Store:
         """In short transactions: a batch may have millions of lines."""
         removed = _REMOVED_AT_ONCE
         while removed == _REMOVED_AT_ONCE:
-            with self._transaction():
+            with self._db.transaction():
                 query = "SELECT number FROM lines WHERE batch = ? LIMIT ?"
                 numbers = self._db.execute(query, (id, _REMOVED_AT_ONCE)).fetchall()
                 self._db.executemany(
@@ -428,7 +350,7 @@ class Store:
         return _batch.decode(row[0])
 
     def _change(self, batch: Batch, **changes: object) -> Batch:
-        with self._transaction():
+        with self._db.transaction():
             return self._write(batch, **changes)
 
     def _write(self, batch: Batch, **changes: object) -> Batch:
@@ -436,39 +358,3 @@ class Store:
         record = msgspec.json.encode(batch)
         self._db.execute("UPDATE batches SET ended = ?, record = ? WHERE id = ?", (batch.has_ended, record, batch.id))
         return batch
-
-    def _page(
-        self,
-        table: Literal["files", "batches"],
-        where: str,
-        values: dict[str, str | None],
-        after: str | None,
-        limit: int,
-        *,
-        ascending: bool,
-    ) -> tuple[list[bytes], bool]:
-        order, beyond = ("ASC", ">") if ascending else ("DESC", "<")
-        if after is not None:
-            known = self._db.execute(
-                f"SELECT seq FROM {table} WHERE id = :after AND {where}",  # noqa: S608 (our own text)
-                {**values, "after": after},
-            ).fetchone()
-            if known is None:
-                raise InvalidRequest(f"there is no entry {after!r} to continue after", param="after")
-            where += f" AND seq {beyond} {known[0]}"
-        rows = self._db.execute(
-            f"SELECT record FROM {table} WHERE {where} ORDER BY seq {order} LIMIT :limit",  # noqa: S608
-            {**values, "limit": limit + 1},
-        ).fetchall()
-        return [row[0] for row in rows[:limit]], len(rows) > limit
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite ends it by itself if the disk is full
-                self._db.execute("ROLLBACK")
-            raise

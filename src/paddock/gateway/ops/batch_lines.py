@@ -40,7 +40,7 @@ class BatchEndpoint:
 
 
 class BatchLines:
-    """The server as batches see it (`paddock.batches.runner.Backend`)."""
+    """The server as batches see it (`paddock.batches.backend.Backend`)."""
 
     def __init__(
         self,

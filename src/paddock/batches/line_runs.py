@@ -1,0 +1,135 @@
+"""Runs single lines: fetches them in their order, starts as many as may run, and decides what follows from a reply."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from paddock.batches.active import Active
+from paddock.batches.backend import Backend, Reply
+from paddock.batches.decisions import Candidate, Start, next_batch, outcome_of
+from paddock.batches.records import Line, Result, TokenUsage
+from paddock.batches.store import Store
+from paddock.batches.usage import usage_of
+from paddock.storage import StoreThread
+
+_log = structlog.get_logger(__name__)
+_LATER: Final = 1.0
+"""Seconds until a line is tried again that the server could not run now."""
+_FETCHED = 64
+
+
+class LineRuns:
+    """Every line that is started ends with a result in its batch, or back in the queue of its batch."""
+
+    def __init__(
+        self,
+        store: Store,
+        thread: StoreThread,
+        backend: Backend,
+        *,
+        attempts: int,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        pause: Callable[[Exception], None],
+    ) -> None:
+        """`wake` lets the runner look at its batches. `pause` is called if the disk cannot be used."""
+        self._store = store
+        self._thread = thread
+        self._backend = backend
+        self._attempts = attempts
+        self._clock = clock
+        self._wake = wake
+        self._pause = pause
+
+    async def fill(self, group: Sequence[Active], decision: Start) -> None:
+        """Start lines of these batches of one model, as many as may run."""
+        allowed = [active for active in group if self._is_ready(active)]
+        while sum(len(active.running) for active in group) < decision.most:
+            for active in allowed:
+                await self._fetch(active)
+            ready = [active for active in allowed if active.queue and active.batch.status == "in_progress"]
+            chosen = next_batch(Candidate(one.batch.id, one.batch.owner, len(one.running)) for one in ready)
+            if chosen is None:
+                return
+            active = next(one for one in ready if one.batch.id == chosen.id)
+            line = active.queue.popleft()
+            active.waiting_for = None
+            active.running[line.number] = asyncio.create_task(self._run_line(active, line, load=decision.load))
+
+    def _is_ready(self, active: Active) -> bool:
+        if (reason := self._backend.may_run(active.batch)) is not None:
+            active.waiting_for = reason
+            return False
+        return self._clock() >= active.not_before
+
+    async def _fetch(self, active: Active) -> None:
+        if active.queue or active.is_fetched:
+            return
+        lines = await self._thread.call(self._store.waiting, active.batch.id, after=active.cursor, limit=_FETCHED)
+        active.is_fetched = len(lines) < _FETCHED
+        if lines:
+            active.cursor = lines[-1].rank
+            active.queue.extend(lines)
+
+    async def _run_line(self, active: Active, line: Line, *, load: bool) -> None:
+        """Ends with a result, or with the line back in the queue."""
+        has_result = False
+        try:
+            data = await self._thread.call(self._store.read_line, active.batch, line)
+            body = bytes(msgspec.json.decode(data, type=dict[str, msgspec.Raw])["body"])
+            reply = await self._backend.run(active.batch, line, body, load=load)
+            has_result = await self._take(active, line, reply)
+        except (EOFError, FileNotFoundError) as error:
+            active.results.append(Result(line.number, line.custom_id, None, error=("input_lost", str(error))))
+            has_result = True
+        except (sqlite3.Error, OSError) as error:
+            self._pause(error)
+            active.queue.appendleft(line)
+        except asyncio.CancelledError:
+            active.queue.appendleft(line)
+            raise
+        except Exception:
+            _log.exception("unexpected error in a line of a batch", batch=active.batch.id, line=line.number)
+            has_result = await self._take(
+                active, line, Reply(500, b"", code="internal_error", message="internal error")
+            )
+        finally:
+            if not has_result:
+                active.running.pop(line.number, None)
+            self._wake()
+
+    async def _take(self, active: Active, line: Line, reply: Reply) -> bool:
+        """Whether the reply is the line's result. Otherwise the line waits again."""
+        match outcome_of(reply.status, reply.code, line.attempts, self._attempts):
+            case "done" | "failed" if reply.body:
+                active.results.append(
+                    Result(
+                        line.number,
+                        line.custom_id,
+                        reply.body,
+                        reply.status,
+                        reply.request_id,
+                        usage=usage_of(reply.body) if reply.status < 300 else TokenUsage(),
+                    )
+                )
+                return True
+            case "done" | "failed":
+                error = (reply.code or "no_response", reply.message or "the request had no response")
+                active.results.append(Result(line.number, line.custom_id, None, error=error))
+                return True
+            case "again":
+                await self._thread.call(self._store.add_attempt, active.batch.id, line.number)
+                active.queue.appendleft(msgspec.structs.replace(line, attempts=line.attempts + 1))
+            case _:
+                pause = _LATER if reply.retry_after is None else min(reply.retry_after, 60.0)
+                active.not_before = self._clock() + pause
+                active.waiting_for = reply.message
+                active.queue.appendleft(line)
+                asyncio.get_running_loop().call_later(pause, self._wake)
+        return False
