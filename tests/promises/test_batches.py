@@ -110,6 +110,27 @@ def test_a_killed_worker_does_not_fail_lines(tmp_path: Path) -> None:
 
 
 @full
+def test_a_lost_replica(tmp_path: Path) -> None:
+    """Lines go to two servers. One is killed: its lines are run again by the other."""
+    config = tmp_path / "config.json"
+    backend = ("-m", "fake:delay=0.005", "-np", "2")
+    count = 60
+    # Longer than what the router compares at once, so that each group has a replica of its own.
+    systems = [f"group {n}: " + "words of a long system text " * 12 for n in range(6)]
+    lines = [chat_line(f"id-{n}", f"say: answer {n}", systems[n % 6], model="pooled") for n in range(count)]
+    with Server(*backend) as first, Server(*backend) as second:
+        replicas = {"a": {"url": first.url}, "b": {"url": second.url}}
+        config.write_text(json.dumps({"model_manager": {"models": {"pooled": {"replicas": replicas}}}}))
+        with Server("--config", str(config)) as server:
+            client = client_of(server)
+            id = submit(client, lines).id
+            wait_for_lines(client, id, 12)
+            first.stop(signal.SIGKILL)
+            finished(client, id, 60)
+            assert texts(client, id) == {f"id-{n}": f"answer {n}" for n in range(count)}
+
+
+@full
 def test_a_line_that_crashes_the_worker_fails_alone(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"batches": {"attempts": 2}}))
