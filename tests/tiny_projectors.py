@@ -4,7 +4,9 @@ image. `picture` makes files that they read.
 
 from __future__ import annotations
 
+import io
 import struct
+import wave
 import zlib
 from pathlib import Path
 
@@ -53,6 +55,37 @@ def qwen(path: Path) -> None:
     file.write()
 
 
+def ultravox(path: Path) -> None:
+    """For `llama`: it reads audio, in pieces of half a minute (Whisper's encoder)."""
+    file = _Projector(path, "ultravox", image=0, patch=0)
+    file.gguf.add_uint32("clip.audio.num_mel_bins", 80)
+    file.gguf.add_uint32("clip.audio.projector.stack_factor", 32)
+    file.add("a.conv1d.1.weight", file.random(_WIDTH, 80, 3))
+    file.add("a.conv1d.2.weight", file.random(_WIDTH, _WIDTH, 3))
+    for number in (1, 2):
+        file.add(f"a.conv1d.{number}.bias", np.zeros((_WIDTH, 1)))
+    file.add("a.position_embd.weight", file.random(1500, _WIDTH))
+    file.add_layers("a", key_bias=False)
+    file.add_norm("a.post_ln")
+    file.add("mm.a.mlp.1.weight", file.random(2 * _TEXT, 32 * _WIDTH))
+    file.add("mm.a.mlp.2.weight", file.random(_TEXT, _TEXT))
+    file.add("mm.a.norm_pre.weight", np.ones(32 * _WIDTH))
+    file.add("mm.a.norm_mid.weight", np.ones(_TEXT))
+    file.write()
+
+
+def sound(seed: int, seconds: float = 1.0) -> bytes:
+    """A WAV file with noise. It is louder where another seed is not."""
+    samples = np.random.default_rng(seed).normal(0, 4000 + 2000 * (seed % 3), int(16000 * seconds)).astype("<i2")
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(16000)
+        writer.writeframes(samples.tobytes())
+    return file.getvalue()
+
+
 def picture(seed: int, width: int = 40, height: int = 40) -> bytes:
     """A PNG file. Pictures with different seeds have different colours everywhere."""
     return png(np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8))
@@ -75,24 +108,31 @@ class _Projector:
         self._patch = patch
         self.gguf = gguf.GGUFWriter(path, "clip")
         self.gguf.add_string("clip.projector_type", kind)
-        self.gguf.add_bool("clip.has_vision_encoder", True)
+        self._is_audio = not image
+        name = "audio" if self._is_audio else "vision"
+        self.gguf.add_bool(f"clip.has_{name}_encoder", True)
         self.gguf.add_bool("clip.use_gelu", True)
         sizes = {"image_size": image, "patch_size": patch, "embedding_length": _WIDTH, "feed_forward_length": _INNER}
         sizes |= {"block_count": _LAYERS, "projection_dim": _TEXT, "attention.head_count": _HEADS}
-        for name, value in sizes.items():
-            self.gguf.add_uint32(f"clip.vision.{name}", value)
-        self.gguf.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-5)
-        for name in ("image_mean", "image_std"):
-            self.gguf.add_array(f"clip.vision.{name}", [0.5, 0.5, 0.5])
+        for size, value in sizes.items():
+            self.gguf.add_uint32(f"clip.{name}.{size}", value)
+        self.gguf.add_float32(f"clip.{name}.attention.layer_norm_epsilon", 1e-5)
+        for part in ("image_mean", "image_std"):
+            self.gguf.add_array(f"clip.{name}.{part}", [0.5, 0.5, 0.5])
 
     def add_vision(self, *, positions: int) -> None:
         self.add("v.patch_embd.weight", self.random(_WIDTH, 3, self._patch, self._patch, gain=0.2))
         if positions:
             self.add("v.position_embd.weight", self.random(positions, _WIDTH))
+        self.add_layers("v")
+
+    def add_layers(self, prefix: str, *, key_bias: bool = True) -> None:
         for layer in range(_LAYERS):
-            at = f"v.blk.{layer}"
-            for part in ("attn_q", "attn_k", "attn_v", "attn_out"):
+            at = f"{prefix}.blk.{layer}"
+            for part in ("attn_q", "attn_v", "attn_out", *(["attn_k"] if key_bias else [])):
                 self.add_linear(f"{at}.{part}", _WIDTH, _WIDTH)
+            if not key_bias:
+                self.add(f"{at}.attn_k.weight", self.random(_WIDTH, _WIDTH))
             self.add_linear(f"{at}.ffn_up", _INNER, _WIDTH)
             self.add_linear(f"{at}.ffn_down", _WIDTH, _INNER)
             self.add_norm(f"{at}.ln1")

@@ -18,13 +18,14 @@ from tests import tiny_models, tiny_projectors
 from tests.engine.harness import Harness
 from tests.engine.reference_media import reference_answer
 from tests.options import draft_params
-from tests.tiny_projectors import picture
+from tests.tiny_projectors import picture, sound
 
 KINDS = {
     "llava": (tiny_models.llama, tiny_projectors.llava),
     "gemma": (tiny_models.sliding_window, tiny_projectors.gemma),
     "qwen": (tiny_models.positions, tiny_projectors.qwen),
 }
+AUDIO = {"ultravox": (tiny_models.llama, tiny_projectors.ultravox)}
 EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
 """Batches of other sizes change no bit that matters."""
 LAYOUTS = {"unified": {"kv_unified": True}, "streams": {"kv_unified": False}}
@@ -67,8 +68,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
     @cache
     def make(kind: str) -> tuple[Path, Path]:
         model, projector = folder / f"{kind}.gguf", folder / f"mmproj-{kind}.gguf"
-        KINDS[kind][0](model)
-        KINDS[kind][1](projector)
+        make_model, make_projector = (KINDS | AUDIO)[kind]
+        make_model(model)
+        make_projector(projector)
         return model, projector
 
     return make
@@ -104,6 +106,25 @@ def test_tokens_are_those_of_the_library(open_media: Callable[..., Media], kind:
         media.ask_about(id, *prompt)
     media.run()
     assert [media.answers[id] for id in range(len(PROMPTS))] == expected
+
+
+def test_audio(open_media: Callable[..., Media]) -> None:
+    """Half a minute is a chunk. What it shares is as with images."""
+    media = open_media("ultravox")
+    prompts = [
+        ("hear <m> and tell me", [sound(1)]),
+        ("hear <m> and tell me", [sound(2)]),
+        ("hear <m> and <m> of it", [sound(1), sound(2, 31)]),
+    ]
+    asked = []
+    for id, prompt in enumerate(prompts):
+        asked.append(media.ask_about(id, *prompt))
+        media.run()
+        assert media.answers[id] == media.reference(*prompt)
+    assert [len(request.media) for request in asked] == [1, 1, 3]
+    assert asked[2].cached > asked[0].media[0].end
+    assert asked[1].cached == asked[0].media[0].start
+    assert media.encoded == 4
 
 
 def test_an_image_is_encoded_and_computed_once(open_media: Callable[..., Media]) -> None:

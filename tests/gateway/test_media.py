@@ -16,7 +16,7 @@ from tests import tiny_models, tiny_projectors
 from tests.replicas.llama_server import LlamaServer, llama_server_binary
 from tests.server import Server
 from tests.tiers import full
-from tests.tiny_projectors import TOKENS, picture
+from tests.tiny_projectors import TOKENS, picture, sound
 
 CHAT = "/v1/chat/completions"
 TEXT = {"type": "text", "text": "what is it"}
@@ -30,6 +30,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_models.llama(folder / "sees" / "eye.gguf")
     tiny_projectors.llava(folder / "sees" / "mmproj-eye-f16.gguf")
     tiny_models.llama(folder / "blind.gguf", layers=1)
+    (folder / "hears").mkdir()
+    tiny_models.llama(folder / "hears" / "ear.gguf")
+    tiny_projectors.ultravox(folder / "hears" / "mmproj.gguf")
     return folder
 
 
@@ -157,12 +160,38 @@ def test_a_receipt_is_the_same_cold_and_warm(server: Server) -> None:
 
 def test_what_a_model_reads_is_listed(server: Server) -> None:
     cards = {card["id"]: card for card in server.client.get("/v1/models").json()["data"]}
-    assert cards.keys() == {"eye", "blind"}, "a projector is no model"
+    assert cards.keys() == {"eye", "blind", "ear"}, "a projector is no model"
     assert cards["eye"]["architecture"]["input_modalities"] == ["text", "image"]
     assert cards["blind"]["architecture"]["input_modalities"] == ["text"]
-    for name, sees in (("eye", True), ("blind", False)):
+    for name, sees, hears in (("eye", True, False), ("blind", False, False), ("ear", False, True)):
         props = server.client.get("/props", params={"model": name}).json()
-        assert props["modalities"] == {"vision": sees, "audio": False}
+        assert props["modalities"] == {"vision": sees, "audio": hears}
+
+
+def test_audio(server: Server) -> None:
+    def part(file: bytes) -> dict[str, Any]:
+        return {"type": "input_audio", "input_audio": {"data": encoded(file), "format": "wav"}}
+
+    first, again = (ask(server, part(sound(1)), {"type": "text", "text": text}, model="ear") for text in ("a", "b"))
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 40
+    assert first["usage"]["prompt_tokens"] == again["usage"]["prompt_tokens"]
+    for wrong, says in (
+        (part(sound(1)[:30]), "unknown format or a broken header"),
+        (part(b"ID3" + bytes(16 << 20)), "the limit is 3600"),
+        (image(picture(1)), "does not read image input: its projector reads audio input only"),
+    ):
+        response = server.client.post(CHAT, json=body(wrong, TEXT, model="ear"))
+        assert (response.status_code, says in response.json()["error"]["message"]) == (400, True), response.text
+
+
+def test_ollamas_images(server: Server) -> None:
+    expected = text_of(ask(server, image(picture(1)), TEXT))
+    options = {"num_predict": 12, "temperature": 0}
+    message = {"role": "user", "content": TEXT["text"], "images": [encoded(picture(1))]}
+    sent = {"model": "eye", "messages": [message], "stream": False, "options": options}
+    assert server.client.post("/api/chat", json=sent).json()["message"]["content"] == expected
+    sent = {"model": "eye", "prompt": TEXT["text"], "images": message["images"], "stream": False, "options": options}
+    assert server.client.post("/api/generate", json=sent).json()["response"] == expected
 
 
 _HUGE = picture(1)[:16] + b"\0\1\0\0\0\1\0\0" + picture(1)[24:]
@@ -231,10 +260,10 @@ def test_options_for_projectors(models: Path, tmp_path: Path) -> None:
 
 
 @full
-@pytest.mark.parametrize("kind", ["llava", "gemma", "qwen"])
+@pytest.mark.parametrize("kind", ["llava", "gemma", "qwen", "ultravox"])
 def test_answers_are_those_of_llama_server(kind: str, tmp_path: Path) -> None:
     binary = llama_server_binary()
-    text = {"llava": tiny_models.llama, "gemma": tiny_models.sliding_window, "qwen": tiny_models.positions}
+    text = {"llava": tiny_models.llama, "gemma": tiny_models.sliding_window, "qwen": tiny_models.positions, "ultravox": tiny_models.llama}
     text[kind](tmp_path / "m.gguf")
     getattr(tiny_projectors, kind)(tmp_path / "mmproj.gguf")
     exact = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-c", "2048")

@@ -177,6 +177,7 @@ def _capabilities(model: Model, header: Header | None, template: str) -> list[st
     has = {
         "completion": True,
         "tools": "tools" in template,
+        "vision": "image" in model.media(),
         "insert": any(f"tokenizer.ggml.{name}_token_id" in metadata for name in ("fim_pre", "prefix")),
         "thinking": any(word in template for word in ("enable_thinking", "<think>", "reasoning_content")),
     }

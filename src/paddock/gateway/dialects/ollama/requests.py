@@ -22,6 +22,7 @@ from paddock.gateway.generation.conversation import (
     tool_call,
 )
 from paddock.gateway.generation.fields import LARGEST, schema_constraint
+from paddock.gateway.generation.media import media_part
 from paddock.gateway.http.fields import Fields
 from paddock.gateway.http.sizes import MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOKENS, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, InfillPrompt, TextPrompt
@@ -66,11 +67,12 @@ def _base64(value: str) -> str:
 Images = Annotated[list[Annotated[str, AfterValidator(_base64)]] | None, Field(max_length=MOST_PARTS)]
 
 
-def content_of(text: str, images: Sequence[str] | None, param: str) -> str:
-    """The content of a message. Raises `UnsupportedParameter` for images."""
-    if images:
-        raise UnsupportedParameter(f"{param}: this model takes text only", param=param)
-    return text
+def content_of(text: str, images: Sequence[str] | None, param: str) -> str | list[dict[str, Any]]:
+    """The content of a message: its images come before its text, as in Ollama."""
+    if not images:
+        return text
+    parts = [media_part("image", data, f"{param}[{index}]") for index, data in enumerate(images)]
+    return [*parts, {"type": "text", "text": text}]
 
 
 # ── messages and tools ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,7 +110,10 @@ def rendered(messages: Sequence[Message]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     open_calls: list[tuple[str, str]] = []
     for place, message in enumerate(messages):
-        content = content_of(message.content, message.images, f"messages[{place}].images")
+        param = f"messages[{place}].images"
+        if message.images and message.role not in ("user", "tool"):
+            raise UnsupportedParameter(f"{param}: a {message.role} message takes text only", param=param)
+        content = content_of(message.content, message.images, param)
         one: dict[str, Any] = {"role": message.role, "content": content}
         if message.thinking and message.role == "assistant":
             one["reasoning_content"] = message.thinking
@@ -263,6 +268,8 @@ class GenerateRequest(OllamaFields):
     def text_prompt(self, earlier: Sequence[Message] = ()) -> TextPrompt | InfillPrompt | ChatPrompt:
         """The prompt, apart from `context`. `earlier` are the messages of a name made by `/api/create`."""
         content = content_of(self.prompt, self.images, "images")
+        if self.images and (self.suffix or self.is_raw):
+            raise UnsupportedParameter("images: a raw prompt and a suffix take text only", param="images")
         if self.suffix:
             return InfillPrompt(self.prompt, self.suffix)
         if self.is_raw:
