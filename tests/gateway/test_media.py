@@ -50,6 +50,10 @@ def image(file: bytes) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{encoded(file)}"}}
 
 
+def audio(file: bytes) -> dict[str, Any]:
+    return {"type": "input_audio", "input_audio": {"data": encoded(file), "format": "wav"}}
+
+
 def body(*parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": list(parts)}]
     return {"model": "eye", "messages": messages, "max_tokens": 12, "temperature": 0, **more}
@@ -169,15 +173,12 @@ def test_what_a_model_reads_is_listed(server: Server) -> None:
 
 
 def test_audio(server: Server) -> None:
-    def part(file: bytes) -> dict[str, Any]:
-        return {"type": "input_audio", "input_audio": {"data": encoded(file), "format": "wav"}}
-
-    first, again = (ask(server, part(sound(1)), {"type": "text", "text": text}, model="ear") for text in ("a", "b"))
+    first, again = (ask(server, audio(sound(1)), {"type": "text", "text": text}, model="ear") for text in ("a", "b"))
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 40
     assert first["usage"]["prompt_tokens"] == again["usage"]["prompt_tokens"]
     for wrong, says in (
-        (part(sound(1)[:30]), "unknown format or a broken header"),
-        (part(b"ID3" + bytes(16 << 20)), "the limit is 3600"),
+        (audio(sound(1)[:30]), "unknown format or a broken header"),
+        (audio(b"ID3" + bytes(16 << 20)), "the limit is 3600"),
         (image(picture(1)), "does not read image input: its projector reads audio input only"),
     ):
         response = server.client.post(CHAT, json=body(wrong, TEXT, model="ear"))
@@ -263,23 +264,29 @@ def test_options_for_projectors(models: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["llava", "gemma", "qwen", "ultravox"])
 def test_answers_are_those_of_llama_server(kind: str, tmp_path: Path) -> None:
     binary = llama_server_binary()
-    text = {"llava": tiny_models.llama, "gemma": tiny_models.sliding_window, "qwen": tiny_models.positions, "ultravox": tiny_models.llama}
+    text = {
+        "llava": tiny_models.llama,
+        "gemma": tiny_models.sliding_window,
+        "qwen": tiny_models.positions,
+        "ultravox": tiny_models.llama,
+    }
     text[kind](tmp_path / "m.gguf")
     getattr(tiny_projectors, kind)(tmp_path / "mmproj.gguf")
     exact = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-c", "2048")
-    prompts = [
-        [image(picture(1)), TEXT],
-        [TEXT, image(picture(1)), TEXT],
-        [TEXT, TEXT, image(picture(2, 90, 50)), image(picture(3)), TEXT, TEXT],
-        [TEXT],
-    ]
+    one, two, three = (
+        [audio(sound(1)), audio(sound(2)), audio(sound(3, 31))]
+        if kind == "ultravox"
+        else [image(picture(1)), image(picture(2, 90, 50)), image(picture(3))]
+    )
+    prompts = [[one, TEXT], [TEXT, one, TEXT], [TEXT, TEXT, two, three, TEXT, TEXT], [TEXT]]
     sent = [body(*parts, max_tokens=24) for parts in prompts]
     with (
         LlamaServer(binary, tmp_path / "m.gguf", "--mmproj", str(tmp_path / "mmproj.gguf"), *exact) as theirs,
         Server("-m", str(tmp_path / "m.gguf"), *exact) as ours,
     ):
         found = [
-            [httpx.post(f"{url}{CHAT}", json=one, timeout=200).json() for one in sent] for url in (theirs.url, ours.url)
+            [httpx.post(f"{url}{CHAT}", json=each, timeout=200).json() for each in sent]
+            for url in (theirs.url, ours.url)
         ]
     for their, our in zip(*found, strict=True):
         assert text_of(our) == text_of(their)
