@@ -259,6 +259,24 @@ def test_a_success_resets_the_failures() -> None:
     run(scenario())
 
 
+def test_a_model_that_was_loaded_again_and_unloaded_has_not_failed() -> None:
+    async def scenario() -> None:
+        async with open_fleet(model("a", "delay=0.05")) as fleet:
+            with pytest.raises(WorkerCrashed):
+                await text(fleet, "a", "crash: now")
+            assert fleet.status()[0].is_failed
+            # Loaded by a request that its client cancels, so that none is completed.
+            asking = asyncio.ensure_future(text(fleet, "a", "say: " + "word " * 100))
+            await until(lambda: states(fleet)["a"] == "loaded", "the load")
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await fleet.unload(fleet.catalogue.find("a"))
+            await until(lambda: states(fleet)["a"] == "unloaded", "the unload")
+            assert not fleet.status()[0].is_failed
+
+    run(scenario())
+
+
 def test_a_crash_during_an_embedding_is_retried() -> None:
     async def scenario() -> None:
         embedding = replace(model("a", "delay=0.5"), requested=RequestedKind(vectors=True))

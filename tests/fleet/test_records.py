@@ -69,7 +69,7 @@ def test_speeds_of_the_last_minute() -> None:
 
 
 def _request_record(record: ModelRecord, key: str = "") -> RequestRecord:
-    return RequestRecord("m", "generation", Origin(key=key), record.add_request)
+    return RequestRecord("m", "generation", Origin(key=key), record.add_request, record.add_first_token)
 
 
 def test_a_request_is_counted_once() -> None:
@@ -78,6 +78,7 @@ def test_a_request_is_counted_once() -> None:
     request.model_ready()
     request.mark_accepted(7, answers=2)
     request.count_delta(Delta(1, "a"))
+    assert record.first_token_seconds.count == 1, "before the end of the answer"
     request.count_delta(Delta(1, "b", 1, "stop", Usage(7, 3, cached_tokens=5), timings=Timings(0.1, 0.2)))
     assert not record.keys
     request.count_delta(Delta(1, "c", 0, "length", Usage(7, 4, cached_tokens=2)))

@@ -116,12 +116,21 @@ def test_a_model_is_loaded_and_unloaded(page: Page) -> None:
         expect(page.get_by_role("heading", level=1)).to_contain_text("No model is loaded")
 
 
-def test_why_a_model_cannot_be_loaded(page: Page, tmp_path: Path) -> None:
+def test_a_broken_file_is_a_note(page: Page, tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"GGUF, but no more")
     with Server("--models-dir", str(tmp_path)) as server:
         look(page, server)
-        expect(page.get_by_role("article", name="broken")).to_contain_text("failed")
-        expect(page.get_by_role("heading", level=1)).to_contain_text("broken failed: ")
+        expect(page.get_by_text("1 file cannot be loaded")).to_be_visible()
+        expect(page.get_by_text("broken: ")).to_be_hidden()
+        page.get_by_text("1 file cannot be loaded").click()
+        expect(page.get_by_text("broken: ")).to_be_visible()
+        # It is a note, not the state of the server.
+        expect(page.get_by_role("heading", level=1)).not_to_contain_text("broken")
+        expect(page.get_by_role("heading", level=1)).not_to_have_class(re.compile("problem"))
+        page.goto(f"{server.url}/#/playground")
+        expect(page.get_by_label("Model").get_by_role("option")).to_have_count(1)
+        expect(page.get_by_label("Model")).not_to_have_value("broken")
+        expect(page.get_by_role("button", name="Complete")).to_be_disabled()
 
 
 def test_another_server_in_its_place(page: Page) -> None:

@@ -45,14 +45,33 @@ def test_what_was_refused_is_sent_again_with_the_key(page: Page) -> None:
         dialog = page.get_by_role("dialog", name="The server does not accept this key")
         dialog.get_by_role("button", name="Not now").click()
         expect(page.get_by_text("The history can still be read.")).to_be_visible()
-        page.get_by_role("button", name="Choose a model").click()
-        page.get_by_role("button", name="Enter a key").click()
+        expect(page.get_by_text("Looking for models")).to_have_count(0)
+        composer(page).fill("say: through")
+        composer(page).press("Enter")
+        expect(page.get_by_role("alert")).to_have_text("This server requires an API key.")
+        page.get_by_role("main").get_by_role("button", name="Enter API key").click()
         page.get_by_label("API key").fill("right")
         page.get_by_label("Keep it in this browser").check()
         page.get_by_role("button", name="Use it").click()
         ask(page, "say: through")
         expect(text_of(answered(page))).to_have_text("through")
         assert page.evaluate("localStorage.getItem('paddock.key')") == "right"
+
+
+def test_without_models_it_says_what_to_do(page: Page, fake_server: Server) -> None:
+    page.route("**/models", lambda route: route.fulfill(json={"object": "list", "data": []}))
+    page.goto(fake_server.url)
+    expect(page.get_by_role("status").filter(has_text="paddock pull")).to_be_visible()
+    expect(page.get_by_text("Looking for models")).to_have_count(0)
+    composer(page).fill("say: hello")
+    composer(page).press("Enter")
+    expect(page.get_by_role("alert")).to_have_text("This server has no chat model that you may use.")
+    expect(composer(page)).to_have_value("say: hello")
+    page.unroute("**/models")
+    page.get_by_role("button", name="Reload").click()
+    expect(composer(page)).to_have_value("say: hello")
+    composer(page).press("Enter")
+    expect(text_of(answered(page))).to_have_text("hello")
 
 
 @pytest.mark.parametrize("killed", [True, False])

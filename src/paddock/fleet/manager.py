@@ -100,7 +100,7 @@ class Fleet:
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise InvalidRequest(f"{model.name} is served for {kind}: it does not generate text", param="model")
 
-        record = RequestRecord(model.name, "generation", request.origin, self._ended)
+        record = RequestRecord(model.name, "generation", request.origin, self._ended, self._first_token)
         quarantine = self._quarantines.setdefault(model.name, asyncio.Lock())
         generation = Generation(request, self._dispatch(model, request), record, quarantine)
         try:
@@ -349,6 +349,9 @@ class Fleet:
         await self._replica_sets.close()
         await self._lifecycle.close()
         await asyncio.gather(*self._preloading.values(), return_exceptions=True)
+
+    def _first_token(self, record: RequestRecord) -> None:
+        self.records.of(record.model).add_first_token(record)
 
     def _ended(self, record: RequestRecord) -> None:
         self.records.of(record.model).add_request(record)

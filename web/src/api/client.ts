@@ -34,13 +34,23 @@ export async function* postEvents(path: string, body: unknown, signal: AbortSign
   yield* serverEvents(await post(path, body, signal));
 }
 
-async function post(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
+/** A response whose events are read later. `headers` are added to the request. */
+export async function post(
+  path: string,
+  body: unknown,
+  signal?: AbortSignal,
+  headers: Record<string, string> = {},
+): Promise<Response> {
   return send(path, {
     method: "POST",
     body: JSON.stringify(body),
-    headers: { "Content-Type": "application/json" },
+    headers: { "Content-Type": "application/json", ...headers },
     ...(signal && { signal }),
   });
+}
+
+export async function remove(path: string): Promise<void> {
+  await send(path, { method: "DELETE" });
 }
 
 /** A request that is refused because it has no valid key is repeated when there is one. */

@@ -38,6 +38,8 @@ export interface LiveModel {
   progress: number | null;
   /** Why it failed. */
   reason: string | null;
+  /** Its file cannot be read. */
+  broken: boolean;
   pinned: boolean;
   context: number | null;
   /** Bytes that it uses, or would use by our estimate. */

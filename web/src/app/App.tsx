@@ -7,7 +7,7 @@ import { Notices } from "../ui/notices";
 import { nextTheme, type Theme, theme } from "../ui/theme";
 import { KeyDialog } from "./KeyDialog";
 import { onKeys } from "./keys";
-import { href, route, type View } from "./route";
+import { backTo, href, route, type View } from "./route";
 import { Shortcuts, showShortcuts } from "./Shortcuts";
 
 const VIEWS: { view: View; name: string }[] = [
@@ -21,9 +21,13 @@ const THEMES: Record<Theme, { icon: IconName; label: string }> = {
   dark: { icon: "moon", label: "Colours: dark" },
 };
 
+function openShortcuts(): void {
+  showShortcuts.value = true;
+}
+
 export function App() {
   const { view } = route.value;
-  useEffect(() => onKeys({ "?": () => (showShortcuts.value = true) }), []);
+  useEffect(() => onKeys({ "?": openShortcuts, "mod+shift+?": openShortcuts }), []);
   return (
     <>
       <header class="bar">
@@ -32,7 +36,7 @@ export function App() {
         </a>
         <nav aria-label="Views">
           {VIEWS.map(({ view: name, name: label }) => (
-            <a key={name} href={href(name)} aria-current={name === view ? "page" : undefined}>
+            <a key={name} href={backTo(name)} aria-current={name === view ? "page" : undefined}>
               {label}
             </a>
           ))}

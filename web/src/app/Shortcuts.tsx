@@ -14,7 +14,7 @@ const KEYS: [keys: string[], what: string][] = [
   [[COMMAND, "Shift", "O"], "New chat"],
   [[COMMAND, "/"], "Choose a model"],
   [[COMMAND, "."], "Settings for answers"],
-  [["?"], "This list"],
+  [[COMMAND, "Shift", "?"], "This list"],
 ];
 
 export function Shortcuts() {

@@ -12,9 +12,18 @@ export interface Route {
 
 export const route = signal<Route>(parse(location.hash));
 
+/** What each view showed last, so that the links between the views lead back to it. */
+const last: Partial<Record<View, string | null>> = { [route.value.view]: route.value.id };
+
 addEventListener("hashchange", () => {
   route.value = parse(location.hash);
+  last[route.value.view] = route.value.id;
 });
+
+/** The address of a view as the user left it. */
+export function backTo(view: View): string {
+  return href(view, last[view] ?? undefined);
+}
 
 export function href(view: View, id?: string): string {
   return id ? `#/${view}/${encodeURIComponent(id)}` : `#/${view}`;

@@ -1,73 +1,135 @@
 import "./composer.css";
-import { untracked, useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import { untracked, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { showShortcuts } from "../app/Shortcuts";
+import { obstacle } from "../models/watching";
 import { Icon, IconButton } from "../ui/Icon";
+import { changeDraft, draftOf, NEW } from "./drafts";
 import { MOST_FILES, textOf } from "./files";
 import { focusComposer, settingsOpen } from "./panels";
-import { atWork, conversation, model, send, settings, settingsProblems, shown, stop } from "./session";
+import {
+  atWork,
+  conversation,
+  messages,
+  model,
+  send,
+  settings,
+  settingsProblems,
+  shown,
+  stop,
+  wanted,
+} from "./session";
 import { inForce } from "./settings";
-import type { Attachment } from "./tree";
 
-/** The box for the user's message. */
+/** A message that is sent later: when the models are known, or when the answer before it is complete. */
+interface Queued {
+  place: string;
+  behind: string | null;
+}
+
+/** The box for the user's message. Each conversation has its own draft. */
 export function Composer() {
   const field = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
-  const text = useSignal("");
-  const files = useSignal<Attachment[]>([]);
-  const problem = useSignal<string | null>(null);
-  const early = useSignal(false);
+  const problems = useSignal<string[]>([]);
+  const queued = useSignal<Queued | null>(null);
   const dragging = useSignal(false);
-  const id = conversation.value?.id ?? null;
+  const place = wanted.value ?? NEW;
+  const { text, files } = draftOf(place);
   const busy = atWork.value !== null;
-  const ready = useComputed(() => text.value.trim() !== "" || files.value.length > 0);
+  const ready = text.trim() !== "" || files.length > 0;
+  const hasTried = useSignal(false);
+  const settingsAreWrong = hasTried.value && Object.keys(settingsProblems.value).length > 0;
 
   useEffect(() => {
+    problems.value = [];
     // On a phone the keyboard would cover the conversation.
-    if (matchMedia("(pointer: fine)").matches || id === null) field.current?.focus();
-  }, [id]);
+    if (!isTouch() || place === NEW) field.current?.focus();
+  }, [place]);
 
-  // A message that was entered before a model was ready is sent when one is ready.
   useSignalEffect(() => {
-    if (!early.value || !model.value) return;
-    early.value = false;
-    untracked(submit);
+    const waiting = queued.value;
+    if (waiting === null) return;
+    const isElsewhere = waiting.place !== (wanted.value ?? NEW);
+    if (isElsewhere || (waiting.behind === null && obstacle.value)) queued.value = null;
+    else if (atWork.value === null && model.value) {
+      queued.value = null;
+      // After an answer that was stopped or failed, the user decides.
+      const before = waiting.behind === null ? null : messages.peek().get(waiting.behind);
+      if (before === null || (before?.role === "assistant" && before.finish !== null)) untracked(submit);
+    }
   });
 
-  async function attach(chosen: Iterable<File>) {
-    problem.value = null;
+  // A file that is dropped beside the box must not replace the page.
+  useEffect(() => {
+    function over(event: DragEvent) {
+      if (!event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      dragging.value = true;
+    }
+    function left(event: DragEvent) {
+      if (event.relatedTarget === null) dragging.value = false;
+    }
+    function dropped(event: DragEvent) {
+      if (event.defaultPrevented || !event.dataTransfer?.types.includes("Files")) return;
+      event.preventDefault();
+      dragging.value = false;
+      void attach([...event.dataTransfer.files]);
+    }
+    addEventListener("dragover", over);
+    addEventListener("dragleave", left);
+    addEventListener("drop", dropped);
+    return () => {
+      removeEventListener("dragover", over);
+      removeEventListener("dragleave", left);
+      removeEventListener("drop", dropped);
+    };
+  }, []);
+
+  async function attach(chosen: File[]) {
+    const to = wanted.peek() ?? NEW;
+    const refused: string[] = [];
+    problems.value = refused;
     for (const file of chosen) {
       const read = await textOf(file);
-      if (typeof read === "string") problem.value = read;
-      else if (files.value.length >= MOST_FILES) problem.value = `At most ${MOST_FILES} files can be attached.`;
-      else files.value = [...files.value, read];
+      const { files } = untracked(() => draftOf(to));
+      if (typeof read === "string") refused.push(read);
+      else if (files.length >= MOST_FILES) refused.push(`${file.name}: at most ${MOST_FILES} files can be attached.`);
+      else changeDraft(to, { files: [...files, read] });
     }
+    problems.value = [...refused];
   }
 
   function submit() {
-    if (busy || !ready.value) return;
-    if (!model.value) {
-      early.value = true;
-      problem.value = "The list of models is loading. The message is sent when it is complete.";
-      return;
-    }
-    if (Object.keys(settingsProblems.value).length > 0) {
-      problem.value = "The settings are invalid.";
+    const place = wanted.value ?? NEW;
+    const { text, files } = draftOf(place);
+    if (text.trim() === "" && files.length === 0) return;
+    // It is still loading.
+    if (place !== (conversation.value?.id ?? NEW)) return;
+    problems.value = [];
+    if (atWork.value) queued.value = { place, behind: atWork.value.now.value.answer.id };
+    else if (obstacle.value) problems.value = [obstacle.value.text];
+    else if (!model.value) queued.value = { place, behind: null };
+    else if (Object.keys(settingsProblems.value).length > 0) {
+      hasTried.value = true;
       settingsOpen.value = true;
-      return;
+    } else {
+      hasTried.value = false;
+      changeDraft(place, { text: "", files: [] });
+      void send(text.trim(), files);
+      focusComposer();
     }
-    problem.value = null;
-    const [content, attachments] = [text.value.trim(), files.value];
-    text.value = "";
-    files.value = [];
-    void send(content, attachments);
-    focusComposer();
   }
 
   function pressed(event: KeyboardEvent) {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    // The keyboard of a phone has no Shift+Enter.
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && !isTouch()) {
       event.preventDefault();
       submit();
-    } else if (event.key === "ArrowUp" && text.value === "" && shown.value.length > 0) {
+    } else if (event.key === "Escape" && queued.value) {
+      event.preventDefault();
+      queued.value = null;
+    } else if (event.key === "ArrowUp" && text === "" && shown.value.length > 0) {
       event.preventDefault();
       [...document.querySelectorAll<HTMLElement>(".message-user [name=edit]")].at(-1)?.click();
     }
@@ -81,32 +143,35 @@ export function Composer() {
         event.preventDefault();
         submit();
       }}
-      onDragOver={(event) => {
-        event.preventDefault();
-        dragging.value = true;
-      }}
-      onDragLeave={() => (dragging.value = false)}
-      onDrop={(event) => {
-        event.preventDefault();
-        dragging.value = false;
-        void attach(event.dataTransfer?.files ?? []);
-      }}
     >
-      {problem.value && (
-        <p class="problem small" role="alert">
-          {problem.value}
+      {(problems.value.length > 0 || settingsAreWrong) && (
+        <div class="problem small" role="alert">
+          {problems.value.map((problem) => (
+            <p key={problem}>{problem}</p>
+          ))}
+          {settingsAreWrong && <p>A chat setting is invalid. Fix it before you send.</p>}
+        </div>
+      )}
+      {queued.value && (
+        <p class="queued small quiet" role="status">
+          {queued.value.behind === null
+            ? "Sends as soon as the list of models is loaded."
+            : "Sends when this answer is finished."}
+          <button type="button" class="plain small" onClick={() => (queued.value = null)}>
+            Cancel
+          </button>
         </p>
       )}
       <div class="composer-box">
-        {files.value.length > 0 && (
+        {files.length > 0 && (
           <ul class="files" aria-label="Attached files">
-            {files.value.map((file) => (
+            {files.map((file) => (
               <li key={file.name}>
                 {file.name}
                 <IconButton
                   icon="close"
                   label={`Remove ${file.name}`}
-                  onClick={() => (files.value = files.value.filter((other) => other !== file))}
+                  onClick={() => changeDraft(place, { files: files.filter((other) => other !== file) })}
                 />
               </li>
             ))}
@@ -118,8 +183,9 @@ export function Composer() {
           rows={1}
           aria-label="Message"
           placeholder={model.value ? `Message ${model.value.id}` : "Message"}
-          value={text.value}
-          onInput={({ currentTarget }) => (text.value = currentTarget.value)}
+          value={text}
+          enterkeyhint={isTouch() ? "enter" : "send"}
+          onInput={({ currentTarget }) => changeDraft(place, { text: currentTarget.value })}
           onKeyDown={pressed}
           onPaste={(event) => {
             const pasted = [...(event.clipboardData?.files ?? [])];
@@ -148,18 +214,33 @@ export function Composer() {
               </button>
             ))}
           </div>
+          {busy && ready && isTouch() && (
+            <button type="submit" class="round" aria-label="Send after this answer">
+              <Icon name="send" />
+            </button>
+          )}
           {busy ? (
             <button type="button" class="primary round" aria-label="Stop" title="Stop (Esc)" onClick={stop}>
               <Icon name="stop" />
             </button>
           ) : (
-            <button type="submit" class="primary round" aria-label="Send" title="Send (Enter)" disabled={!ready.value}>
+            <button type="submit" class="primary round" aria-label="Send" title="Send (Enter)" disabled={!ready}>
               <Icon name="send" />
             </button>
           )}
         </div>
       </div>
-      <p class="hint small quiet">Enter sends · Shift+Enter starts a new line · ? shows all keys</p>
+      <p class="hint small quiet">
+        Enter sends · Shift+Enter starts a new line ·{" "}
+        <button type="button" class="plain small" onClick={() => (showShortcuts.value = true)}>
+          Keyboard shortcuts
+        </button>
+      </p>
     </form>
   );
+}
+
+/** Whether the user types on a screen. */
+function isTouch(): boolean {
+  return matchMedia("(pointer: coarse)").matches;
 }

@@ -30,7 +30,7 @@ export function MessageView(props: Props) {
       return <Answer {...props} message={message} />;
     case "tool":
       return (
-        <article class="message message-tool" aria-label="Result of a call">
+        <article class="message message-tool" aria-label="Result of a call" data-message={message.id}>
           <h3 class="small quiet">Result</h3>
           <Preformatted text={message.content} label="Result" />
         </article>
@@ -41,7 +41,7 @@ export function MessageView(props: Props) {
 function Question({ message, siblings }: Props<UserMessage>) {
   const editing = useSignal(false);
   return (
-    <article class="message message-user" aria-label="You">
+    <article class="message message-user" aria-label="You" data-message={message.id}>
       {editing.value ? (
         <Editor
           text={message.content}
@@ -79,7 +79,7 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
   const { content, reasoning, calls, problem } = answer;
   if (editing.value) {
     return (
-      <article class="message message-assistant" aria-label="Answer">
+      <article class="message message-assistant" aria-label="Answer" data-message={message.id}>
         <Editor
           text={content}
           action="Keep as a branch"
@@ -92,7 +92,12 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
     );
   }
   return (
-    <article class="message message-assistant" aria-label="Answer" aria-busy={writing !== null}>
+    <article
+      class="message message-assistant"
+      aria-label="Answer"
+      aria-busy={writing !== null}
+      data-message={message.id}
+    >
       {reasoning && <Thoughts answer={answer} thinking={writing !== null && !content && calls.length === 0} />}
       {content && <Markdown text={content} />}
       {writing && !content && !reasoning && calls.length === 0 && <Waiting writing={writing.value} />}

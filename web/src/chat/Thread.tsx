@@ -1,16 +1,17 @@
 import "./thread.css";
-import { useSignal, useSignalEffect } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { refused } from "../api/key";
+import { connection, obstacle } from "../models/watching";
 import { IconButton } from "../ui/Icon";
 import { LiveRegion } from "./LiveRegion";
 import { MessageView } from "./MessageView";
-import { atWork, conversation, model, running, send, shown } from "./session";
+import { Scrolling } from "./scrolling";
+import { atWork, begunHere, conversation, model, running, send, shown } from "./session";
 import type { Place } from "./tree";
 
 /** The number of messages that are rendered at first, and again whenever the first of them comes into view. */
 const PAGE = 30;
-/** If the view is this near to the end, in pixels, it stays at the end. */
-const NEAR = 60;
 const QUESTIONS = [
   "Explain what a hash table is, with a small example.",
   "Write a haiku about a horse at a gate.",
@@ -22,76 +23,56 @@ export function Thread() {
   const scroller = useRef<HTMLDivElement>(null);
   const inside = useRef<HTMLDivElement>(null);
   const beginning = useRef<HTMLDivElement>(null);
+  const scrolling = useSignal<Scrolling | null>(null);
   const count = useSignal(PAGE);
-  const following = useSignal(true);
-  const anchor = useRef<{ element: Element; top: number } | null>(null);
-  /** The last known position of the view. */
-  const position = useRef(0);
   const id = conversation.value?.id ?? null;
+  const opened = useRef<string | null | undefined>(undefined);
+  if (opened.current !== id) {
+    opened.current = id;
+    count.value = Scrolling.countOf(id) ?? PAGE;
+  }
   const places = shown.value;
   const hidden = Math.max(0, places.length - count.value);
+  const following = scrolling.value?.following.value ?? true;
 
   useLayoutEffect(() => {
-    count.value = PAGE;
-    following.value = true;
-    toEnd();
-  }, [id]);
-
-  function toEnd() {
-    if (scroller.current) moveTo(scroller.current, scroller.current.scrollHeight);
-  }
-
-  function moveTo(view: HTMLDivElement, top: number) {
-    view.scrollTop = top;
-    position.current = view.scrollTop;
-  }
-
-  /** Only a user moves the view up. Text may arrive before the event of that movement, so look at the position too. */
-  function look(view: HTMLDivElement) {
-    const isUp = view.scrollTop < position.current;
-    position.current = view.scrollTop;
-    if (view.scrollHeight - view.scrollTop - view.clientHeight < NEAR) following.value = true;
-    else if (isUp) following.value = false;
-  }
-
-  // New text and late rendering make it longer. Stay at the end if the view is there.
-  useEffect(() => {
-    const watching = new ResizeObserver(() => {
-      if (scroller.current) look(scroller.current);
-      if (following.value) toEnd();
-    });
-    if (inside.current) watching.observe(inside.current);
-    if (scroller.current) watching.observe(scroller.current);
-    return () => watching.disconnect();
+    if (!scroller.current || !inside.current) return;
+    const made = new Scrolling(scroller.current);
+    scrolling.value = made;
+    // New text and late rendering make it longer.
+    const watching = new ResizeObserver(() => made.settle());
+    watching.observe(inside.current);
+    watching.observe(scroller.current);
+    return () => {
+      watching.disconnect();
+      made.close();
+    };
   }, []);
 
+  useLayoutEffect(() => scrolling.peek()?.enter(id), [id]);
+
   // Show the message that the user sends.
-  useSignalEffect(() => {
-    if (atWork.value) following.value = true;
-  });
+  const answering = atWork.value?.now.peek().answer.id ?? null;
+  useEffect(() => {
+    if (answering !== null && begunHere(answering)) scrolling.peek()?.toEnd();
+  }, [answering]);
 
   useEffect(() => {
-    const watching = new IntersectionObserver(([entry]) => entry?.isIntersecting && !following.value && showEarlier(), {
+    const watching = new IntersectionObserver(([entry]) => entry?.isIntersecting && !following && showEarlier(), {
       root: scroller.current,
       rootMargin: "600px 0px 0px",
     });
     if (beginning.current) watching.observe(beginning.current);
     return () => watching.disconnect();
-  }, [hidden]);
+  }, [hidden, following]);
 
   function showEarlier() {
-    const element = inside.current?.querySelector("article");
-    anchor.current = element ? { element, top: element.getBoundingClientRect().top } : null;
     count.value += PAGE;
+    scrolling.peek()?.moved(id, count.value);
   }
 
   // Keep the view when messages are added above it.
-  useLayoutEffect(() => {
-    const before = anchor.current;
-    if (scroller.current && before)
-      moveTo(scroller.current, scroller.current.scrollTop + before.element.getBoundingClientRect().top - before.top);
-    anchor.current = null;
-  }, [count.value]);
+  useLayoutEffect(() => scrolling.peek()?.settle(), [hidden]);
 
   return (
     <div class="thread-frame">
@@ -101,7 +82,7 @@ export function Thread() {
         // biome-ignore lint/a11y/noNoninteractiveTabindex: it must scroll without a mouse
         tabIndex={0}
         aria-label="Messages"
-        onScroll={() => scroller.current && look(scroller.current)}
+        onScroll={() => scrolling.peek()?.moved(id, count.peek())}
       >
         <div class="thread-inside" ref={inside}>
           {places.length === 0 && <Welcome />}
@@ -117,9 +98,9 @@ export function Thread() {
           ))}
         </div>
       </section>
-      {!following.value && (
+      {!following && (
         <div class="to-end">
-          <IconButton icon="down" label="To the end" onClick={toEnd} />
+          <IconButton icon="down" label="To the end" onClick={() => scrolling.peek()?.toEnd()} />
         </div>
       )}
       <LiveRegion />
@@ -138,19 +119,11 @@ function Row({ place: { message, siblings }, last }: { place: Place; last: boole
 }
 
 function Welcome() {
+  const trouble = obstacle.value;
   return (
     <div class="welcome">
       <h2>What would you like to know?</h2>
-      <p class="quiet">
-        {model.value ? (
-          <>
-            You are talking to <strong>{model.value.id}</strong>, which runs on this server. What you write is kept in
-            this browser.
-          </>
-        ) : (
-          "Looking for models…"
-        )}
-      </p>
+      {trouble ? <Obstacle {...trouble} /> : <Greeting />}
       <ul class="questions">
         {QUESTIONS.map((question) => (
           <li key={question}>
@@ -160,6 +133,46 @@ function Welcome() {
           </li>
         ))}
       </ul>
+    </div>
+  );
+}
+
+function Greeting() {
+  return (
+    <p class="quiet">
+      {model.value ? (
+        <>
+          You are talking to <strong>{model.value.id}</strong>, which runs on this server. What you write is kept in
+          this browser.
+        </>
+      ) : (
+        "Looking for models…"
+      )}
+    </p>
+  );
+}
+
+/** Why there is no model to talk to, and what to do. */
+function Obstacle({ text, needsKey, noModel }: { text: string; needsKey: boolean; noModel: boolean }) {
+  return (
+    <div class="obstacle" role="status">
+      <p>{text}</p>
+      {noModel && (
+        <p class="quiet">
+          Download one with <code>paddock pull OWNER/NAME</code>, or put GGUF files into the folder that the server was
+          started with (<code>--models-dir</code>). Then reload this page.
+        </p>
+      )}
+      {needsKey && (
+        <button type="button" class="primary" onClick={() => (refused.value = connection.value.problem)}>
+          Enter API key
+        </button>
+      )}
+      {noModel && (
+        <button type="button" onClick={() => location.reload()}>
+          Reload
+        </button>
+      )}
     </div>
   );
 }

@@ -15,6 +15,7 @@ const ANSWERED: AnswerMessage = {
   thought: 1,
   calls: [{ id: "1", name: "f", arguments: "{}" }],
   finish: "tool_calls",
+  open: false,
   problem: null,
   statistics: null,
   firstToken: null,

@@ -1,15 +1,16 @@
 /** The open conversation, and all answers that this tab receives, also those of other conversations. */
 
-import { batch, computed, type Signal, signal } from "@preact/signals";
-import { ApiError, errorOf, postEvents, unreachable } from "../api/client";
+import { batch, computed, effect, type Signal, signal, untracked } from "@preact/signals";
+import { ApiError, unreachable } from "../api/client";
 import { href } from "../app/route";
 import * as store from "../history/store";
 import { preferred } from "../models/models";
-import { loadFailed, talkers } from "../models/watching";
+import { connection, loadFailed, talkers } from "../models/watching";
 import { AnswerBuilder, type Chunk, type Progress } from "./answer";
 import { newId } from "./ids";
 import { requestBody } from "./request";
 import { NOTHING_SET, parsed, type Settings } from "./settings";
+import { follow, forget, knownStreams, type Start, startStream, streamOf, untilAborted } from "./streams";
 import {
   type AnswerMessage,
   type Attachment,
@@ -35,7 +36,10 @@ export interface Writing {
 
 interface Running {
   now: Signal<Writing>;
+  /** Stops the answer. */
   abort: AbortController;
+  /** This page requested it. */
+  isOurs: boolean;
 }
 
 /** The answers that this tab receives, by id. */
@@ -59,6 +63,8 @@ export const atWork = computed(() => {
 });
 
 const SAVED_EVERY_MS = 500;
+/** How often a lost connection of one answer is opened again. */
+const RECONNECTS = 20;
 
 function remembered(): Settings {
   try {
@@ -68,11 +74,11 @@ function remembered(): Settings {
   }
 }
 
-/** The conversation that was requested last. If two load at the same time, this one is shown. */
-let wanted: string | null = null;
+/** The id of the conversation that is shown, or will be as soon as it is loaded; null: a new one. */
+export const wanted = signal<string | null>(null);
 
 export async function open(id: string | null): Promise<void> {
-  wanted = id;
+  wanted.value = id;
   if (id === null) {
     batch(() => {
       conversation.value = null;
@@ -85,9 +91,9 @@ export async function open(id: string | null): Promise<void> {
 }
 
 async function reopen(id: string): Promise<void> {
-  wanted = id;
   const stored = await store.load(id);
-  if (wanted !== id) return;
+  // If two load at the same time, the one that was requested last is shown.
+  if (wanted.value !== id) return;
   if (stored === null) {
     if (conversation.value?.id === id && store.storageProblem.value !== null) return;
     location.replace(href("chat"));
@@ -100,6 +106,7 @@ async function reopen(id: string): Promise<void> {
     conversation.value = stored.conversation;
     messages.value = new Map(known.map((message) => [message.id, message]));
   });
+  void readOnOpen();
 }
 
 store.onChangeElsewhere((id) => {
@@ -145,6 +152,7 @@ async function begin(words: string): Promise<Conversation> {
     chosen: {},
   };
   batch(() => {
+    wanted.value = begun.id;
     conversation.value = begun;
     messages.value = new Map();
   });
@@ -196,7 +204,7 @@ export function stop(): void {
   atWork.value?.abort.abort();
 }
 
-/** Stop saving a conversation that is being deleted. */
+/** Stop the answers of a conversation that is being deleted. */
 export function stopAll(conversation: string): void {
   for (const { now, abort } of running.value.values()) {
     if (now.value.answer.conversation === conversation) abort.abort();
@@ -234,48 +242,124 @@ async function answer(to: Message, id = newId()): Promise<void> {
     thought: null,
     calls: [],
     finish: null,
+    open: true,
     problem: null,
     statistics: null,
     firstToken: null,
   };
-  const mine: Running = { now: signal({ answer: begun, progress: null }), abort: new AbortController() };
-  running.value = new Map(running.value).set(begun.id, mine);
+  const mine = run(begun, true);
   // Not awaited: the answer may start before this is stored.
   void put(begun);
-  const ended = await receive(mine, body);
+  await end(await receive(mine, (signal) => startStream(begun.id, body, signal)));
+}
+
+/**
+ * Read an answer that another tab, or this one before it was reloaded, has requested: the server keeps its stream.
+ * The tab that requested it saves it, so this one does so only at the end.
+ */
+async function readOn(message: AnswerMessage): Promise<void> {
+  const ended = await receive(run(message, false), (signal) => streamOf(message.id, signal));
+  const stored = (await store.load(ended.conversation))?.messages.find(({ id }) => id === ended.id);
+  if (stored?.role === "assistant" && !stored.open) await end(stored, false);
+  else await end(ended);
+}
+
+function run(begun: AnswerMessage, isOurs: boolean): Running {
+  const mine: Running = { now: signal({ answer: begun, progress: null }), abort: new AbortController(), isOurs };
+  running.value = new Map(running.value).set(begun.id, mine);
+  return mine;
+}
+
+async function end(ended: AnswerMessage, save = true): Promise<void> {
   adopt(ended);
   const left = new Map(running.value);
   left.delete(ended.id);
   running.value = left;
-  await store.save(ended);
+  if (save) await store.save(ended);
 }
 
+/** Whether this page requested the answer. */
+export function begunHere(id: string): boolean {
+  return running.value.get(id)?.isOurs ?? false;
+}
+
+/** Answers that were looked for at the server. Those that it does not know are not looked for again. */
+const lookedFor = new Set<string>();
+/** A stream is known to the server two seconds after its request at the latest. */
+const LOOKS = 4;
+const LOOK_EVERY_MS = 1_000;
+
+/** Read on all answers of the open conversation that are being generated for nobody here. */
+async function readOnOpen(): Promise<void> {
+  if (connection.value.state !== "open") return;
+  let open = [...messages.value.values()].filter(
+    (message): message is AnswerMessage =>
+      message.role === "assistant" && message.open && !running.value.has(message.id) && !lookedFor.has(message.id),
+  );
+  for (const { id } of open) lookedFor.add(id);
+  for (let look = 0; open.length > 0 && look < LOOKS; look++) {
+    if (look > 0) await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    try {
+      const known = await knownStreams(open.map(({ id }) => id));
+      for (const message of open) if (known.has(message.id)) void readOn(message);
+      open = open.filter(({ id }) => !known.has(id));
+    } catch {
+      for (const { id } of open) lookedFor.delete(id); // until the server can be reached again
+      return;
+    }
+  }
+  for (const message of open) adopt({ ...message, open: false });
+}
+
+effect(() => {
+  if (connection.value.state === "open") untracked(() => void readOnOpen());
+});
+
 /** Receive an answer. It is shown once per frame, and saved while it arrives. */
-async function receive({ now, abort }: Running, body: Record<string, unknown>): Promise<AnswerMessage> {
+async function receive({ now, abort, isOurs }: Running, start: Start): Promise<AnswerMessage> {
   const begun = now.value.answer;
-  const builder = new AnswerBuilder(performance.now() / 1000);
-  const written = (): AnswerMessage => ({ ...begun, ...builder.written(performance.now() / 1000) });
+  const asked = performance.now() / 1000;
+  let builder = new AnswerBuilder(asked);
+  const written = (): AnswerMessage => {
+    const answer = { ...begun, ...builder.written(performance.now() / 1000) };
+    // The times are known only to the tab that requested it.
+    return isOurs ? answer : { ...answer, firstToken: begun.firstToken, thought: begun.thought };
+  };
   const frames = new Frames(() => {
-    now.value = { answer: written(), progress: builder.progress };
+    const answer = written();
+    // A stream that is read again shows nothing until it is where it was.
+    if (answer.content.length >= now.value.answer.content.length) now.value = { answer, progress: builder.progress };
   });
   const save = () => void store.save(written());
-  const saving = setInterval(save, SAVED_EVERY_MS);
-  addEventListener("pagehide", save);
+  const saving = isOurs ? setInterval(save, SAVED_EVERY_MS) : 0;
+  if (isOurs) addEventListener("pagehide", save);
+  const told = (chunk: Chunk) => {
+    builder.feed(chunk, performance.now() / 1000);
+    frames.ask();
+  };
   try {
-    refuseMistakes();
-    await follow(body, abort.signal, (chunk) => {
-      builder.feed(chunk, performance.now() / 1000);
-      frames.ask();
-    });
-    return written();
+    if (isOurs) refuseMistakes();
+    let isWhole = await untilAborted(follow(start, abort.signal, told), abort.signal);
+    for (let tries = 0; !isWhole && tries < RECONNECTS && (await knownStreams([begun.id])).has(begun.id); tries++) {
+      builder = new AnswerBuilder(asked);
+      isWhole = await untilAborted(
+        follow((signal) => streamOf(begun.id, signal), abort.signal, told),
+        abort.signal,
+      );
+    }
+    // If the server no longer knows it, another tab has stopped it.
+    return { ...written(), open: false };
   } catch (error) {
-    if (abort.signal.aborted) return { ...written(), finish: null };
+    if (abort.signal.aborted) {
+      forget(begun.id);
+      return { ...written(), finish: null, open: false };
+    }
     const problem = error instanceof ApiError ? error : unreachable();
     if (begun.model && ["model_load_failed", "out_of_memory"].includes(problem.code ?? "")) {
       loadFailed(begun.model, problem.message);
     }
     const { message, status, code, param, requestId } = problem;
-    return { ...written(), finish: null, problem: { message, status, code, param, requestId } };
+    return { ...written(), finish: null, open: false, problem: { message, status, code, param, requestId } };
   } finally {
     frames.end();
     clearInterval(saving);
@@ -288,23 +372,6 @@ function refuseMistakes(): void {
   for (const [field, problem] of Object.entries(settingsProblems.value)) {
     throw new ApiError(`The settings are invalid: ${problem}.`, 0, null, field);
   }
-}
-
-/** How long events are processed at once if they arrive faster than they can be shown. */
-const PATIENCE_MS = 8;
-
-async function follow(body: unknown, signal: AbortSignal, told: (chunk: Chunk) => void): Promise<void> {
-  let until = performance.now() + PATIENCE_MS;
-  for await (const { event, data } of postEvents("/v1/chat/completions", body, signal)) {
-    if (performance.now() > until) {
-      await new Promise((resolve) => setTimeout(resolve));
-      until = performance.now() + PATIENCE_MS;
-    }
-    if (event === "error") throw errorOf(JSON.parse(data), 200);
-    if (data === "[DONE]") return;
-    told(JSON.parse(data));
-  }
-  throw new ApiError("The connection was lost before the answer was complete.", 0);
 }
 
 /** Calls back at most once per frame. In the background, which has no frames, a timer calls. */

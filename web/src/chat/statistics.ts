@@ -9,7 +9,7 @@ const ENDINGS: Record<string, string> = {
 };
 
 export function statisticsOf(answer: AnswerMessage, writing: boolean): string[] {
-  const { statistics, firstToken, finish, problem } = answer;
+  const { statistics, firstToken, finish, open, problem } = answer;
   const words: string[] = [];
   if (statistics?.tokensPerSecond) words.push(`${oneDigit(statistics.tokensPerSecond)} tokens/s`);
   if (statistics) {
@@ -18,7 +18,7 @@ export function statisticsOf(answer: AnswerMessage, writing: boolean): string[] 
     words.push(`prompt ${whole(statistics.promptTokens)}${cached}`);
   }
   if (firstToken !== null) words.push(`first after ${seconds(firstToken)}`);
-  if (!writing && problem === null) words.push(finish === null ? "stopped" : (ENDINGS[finish] ?? finish));
+  if (!writing && !open && problem === null) words.push(finish === null ? "stopped" : (ENDINGS[finish] ?? finish));
   return words;
 }
 

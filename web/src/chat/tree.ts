@@ -52,6 +52,8 @@ export interface AnswerMessage extends Common {
   calls: ToolCall[];
   /** The server's finish reason. Without one, the answer is being generated or was stopped. */
   finish: string | null;
+  /** It is being generated, for this tab or another one, or was when its tab was closed. */
+  open: boolean;
   problem: Problem | null;
   statistics: Statistics | null;
   /** Seconds until its first text, reasoning or call. */

@@ -35,6 +35,7 @@ const STORED: Stored = {
       thought: 1.5,
       calls: [{ id: "1", name: "f", arguments: "{}" }],
       finish: null,
+      open: false,
       problem: { message: "crashed", status: 200, code: "worker_crashed", param: null, requestId: "r" },
       statistics: { promptTokens: 1, cachedTokens: 0, answerTokens: 2, tokensPerSecond: null },
       firstToken: 0.1,

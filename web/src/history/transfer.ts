@@ -110,6 +110,7 @@ function answerOf(
     thought: optional(number)(found.thought, `${at}.thought`),
     calls: list(found.calls ?? [], `${at}.calls`).map((call, place) => callOf(call, `${at}.calls[${place}]`)),
     finish: optional(string)(found.finish, `${at}.finish`),
+    open: false,
     problem: optional(problemOf)(found.problem, `${at}.problem`),
     statistics: optional(statisticsOf)(found.statistics, `${at}.statistics`),
     firstToken: optional(number)(found.firstToken, `${at}.firstToken`),

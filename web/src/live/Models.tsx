@@ -9,8 +9,9 @@ import { bytes, count, counted, duration, percent } from "./words";
 /** Every model with its state. Models that use or need memory come first, the others are abbreviated. */
 export function Models() {
   const models = state.value?.models ?? [];
-  const there = models.filter((model) => model.state !== "unloaded");
+  const there = models.filter((model) => model.state !== "unloaded" && !model.broken);
   const out = models.filter((model) => model.state === "unloaded");
+  const broken = models.filter((model) => model.broken);
   return (
     <section class="panel live-models" aria-labelledby="models-title">
       <h2 id="models-title">Models</h2>
@@ -38,6 +39,16 @@ export function Models() {
           <ModelHead model={model} />
         </article>
       ))}
+      {broken.length > 0 && (
+        <details class="broken-files">
+          <summary>{counted(broken.length, "file")} cannot be loaded</summary>
+          {broken.map(({ id, reason }) => (
+            <p key={id}>
+              <b>{id}</b>: {reason}
+            </p>
+          ))}
+        </details>
+      )}
     </section>
   );
 }

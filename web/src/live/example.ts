@@ -35,6 +35,7 @@ export function aModel(model: Partial<LiveModel> = {}): LiveModel {
     state: "loaded",
     progress: null,
     reason: null,
+    broken: false,
     pinned: false,
     context: 8192,
     memory: null,

@@ -51,11 +51,16 @@ test("an idle server", () => {
 });
 
 test("a failure is always reported with its reason", () => {
-  const broken = aModel({ id: "broken", state: "failed", reason: "the file is cut short." });
-  expect(said([broken, aModel({ slots: slots("answer") })])).toBe(
-    "demo: 1 answering; broken failed: the file is cut short",
+  const crashed = aModel({ id: "crashed", state: "failed", reason: "it ended with SIGSEGV." });
+  expect(said([crashed, aModel({ slots: slots("answer") })])).toBe(
+    "demo: 1 answering; crashed failed: it ended with SIGSEGV",
   );
-  expect(said([broken, broken])).toContain("broken failed and 1 more: the file is cut short");
+  expect(said([crashed, crashed])).toContain("crashed failed and 1 more: it ended with SIGSEGV");
+});
+
+test("a broken file is not the state of the server", () => {
+  const broken = aModel({ id: "broken", state: "failed", broken: true, reason: "the file is cut short." });
+  expect(verdict(aState([broken, aModel()]), new Map())).toMatchObject({ tone: "calm" });
 });
 
 test("the busiest models are named, the others counted", () => {

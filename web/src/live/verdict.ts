@@ -15,7 +15,7 @@ const NAMED = 3;
 
 export function verdict({ models }: LiveState, paces: ReadonlyMap<string, Pace>): Verdict {
   const active = models.filter(isActive).sort((left, right) => load(right) - load(left));
-  const failed = models.filter(({ state }) => state === "failed");
+  const failed = models.filter(({ state, broken }) => state === "failed" && !broken);
   const told = active.slice(0, NAMED).map((model) => doings(model, paces.get(model.id)));
   if (active.length > NAMED) told.push(`${counted(active.length - NAMED, "more model")} at work`);
   if (told.length === 0) told.push(rest(models));

@@ -24,6 +24,8 @@ const ALLOWED = {
   ALLOWED_TAGS: TAGS.split(" "),
   ALLOWED_ATTR: ["href", "title", "start", "align", "colspan", "rowspan", "open", "class"],
   ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  // Not addresses. Without this their values would have to match the pattern above.
+  ADD_URI_SAFE_ATTR: ["start", "align", "colspan", "rowspan", "open"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   IN_PLACE: true as const,

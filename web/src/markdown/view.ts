@@ -57,7 +57,7 @@ export class MarkdownView {
       return;
     }
     const element = made(block, next.definitions);
-    if (continuesList(this.blocks[index - 1], block)) element.classList.add("continued");
+    if (continuesList(this.blocks[index - 1], block)) continueList(this.shown[index - 1]?.element, element);
     if (before) before.element.replaceWith(element);
     else this.group(index).append(element);
     this.shown[index] = { ...next, element };
@@ -70,6 +70,16 @@ export class MarkdownView {
       this.root.append(document.createElement("div"));
     }
     return this.root.children[place] as Element;
+  }
+}
+
+/** A long list is cut into several blocks, and its numbers go on. */
+function continueList(before: HTMLElement | undefined, element: HTMLElement): void {
+  element.classList.add("continued");
+  const list = element.firstElementChild;
+  const above = before?.lastElementChild;
+  if (list instanceof HTMLOListElement && above instanceof HTMLOListElement) {
+    list.start = above.start + above.querySelectorAll(":scope > li").length;
   }
 }
 

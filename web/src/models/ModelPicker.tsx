@@ -65,6 +65,7 @@ function Row({ model, chosen }: { model: Model; chosen: boolean }) {
         type="button"
         class="plain model-choice"
         aria-pressed={chosen}
+        disabled={model.broken}
         onClick={() => {
           chooseModel(id);
           document.getElementById(ID)?.hidePopover();

@@ -17,8 +17,8 @@ const state = (models: typeof MODELS, id: string) => models.find((model) => mode
 
 test("all models are listed, with the reason if one cannot be loaded", () => {
   const listed = MODELS.map(({ id, state }) => `${id} ${state}`);
-  expect(listed).toEqual(["a unloaded", "b loaded", "broken failed", "vectors loaded"]);
-  expect(MODELS[2]?.reason).toBe("no GGUF");
+  expect(listed).toEqual(["a unloaded", "b loaded", "vectors loaded", "broken failed"]);
+  expect(MODELS[3]?.reason).toBe("no GGUF");
 });
 
 test("a model is fit for its kind, and for everything while the kind is unknown", () => {
@@ -26,7 +26,7 @@ test("a model is fit for its kind, and for everything while the kind is unknown"
     fromCards([...CARDS, card("unknown", "unloaded", { kind: null })])
       .filter((model) => fits(model, kind))
       .map(({ id }) => id);
-  expect(named("generation")).toEqual(["a", "b", "broken", "unknown"]);
+  expect(named("generation")).toEqual(["a", "b", "unknown", "broken"]);
   expect(named("embedding")).toEqual(["vectors", "unknown"]);
 });
 
@@ -36,10 +36,10 @@ test("events change the state of a model", () => {
   expect(state(withEvent(loading, { model: "a", data: { status: "loaded" } }), "a")).toBe("loaded");
 });
 
-test("a failure is kept until the model is loaded again", () => {
+test("a failure is shown until the server lists the model without it", () => {
   const failed = withFailure(MODELS, "a", "too large");
   expect(state(failed, "a")).toBe("failed");
-  expect(fromCards([card("a", "unloaded")], failed)[0]).toMatchObject({ state: "failed", reason: "too large" });
+  expect(fromCards([card("a", "unloaded")], failed)[0]).toMatchObject({ state: "unloaded", reason: null });
   const again = withEvent(failed, { model: "a", data: { status: "loading" } });
   expect(state(withEvent(again, { model: "a", data: { status: "unloaded" } }), "a")).toBe("unloaded");
 });
@@ -48,4 +48,6 @@ test("the selected model is used, or else one that exists", () => {
   expect(preferred(MODELS, "a")?.id).toBe("a");
   expect(preferred(MODELS, "gone")?.id).toBe("b");
   expect(preferred([], "gone")).toBeNull();
+  expect(preferred(MODELS, "broken")?.id).toBe("b");
+  expect(preferred(fromCards(CARDS.slice(2, 3)), "broken")).toBeNull();
 });

@@ -14,6 +14,8 @@ export interface Model {
   progress: number | null;
   /** Why it cannot be loaded, or why its load failed. */
   reason: string | null;
+  /** Its file cannot be read: it is no use to try again. */
+  broken: boolean;
   quantization: string | null;
   /** The size of its file in bytes. */
   size: number | null;
@@ -25,7 +27,7 @@ export interface Model {
 export interface Card {
   id: string;
   kind: Kind | null;
-  status: { value: Exclude<ModelState, "failed">; problem?: string };
+  status: { value: Exclude<ModelState, "failed">; problem?: string; failed?: boolean };
   meta: {
     quantization: string | null;
     size: number | null;
@@ -40,22 +42,24 @@ export interface StatusEvent {
   data: { status: Exclude<ModelState, "failed">; progress?: { value: number } };
 }
 
-/** The models as the server lists them. The reason of a failure is kept until the model is loaded. */
+/** The models as the server lists them, broken files last. */
 export function fromCards(cards: Card[], before: Model[] = []): Model[] {
-  return cards.map(({ id, kind, status, meta }) => {
+  const models = cards.map(({ id, kind, status, meta }) => {
     const known = before.find((model) => model.id === id);
     return settled({
       id,
       kind,
       state: status.value,
       progress: status.value === "loading" ? (known?.progress ?? 0) : null,
-      reason: status.problem ?? known?.reason ?? null,
+      reason: status.problem ?? null,
+      broken: status.problem !== undefined && status.failed !== true,
       quantization: meta.quantization,
       size: meta.size,
       parameters: meta.n_params,
       context: meta.n_ctx ?? meta.n_ctx_train,
     });
   });
+  return [...models.filter(({ broken }) => !broken), ...models.filter(({ broken }) => broken)];
 }
 
 /** Whether a model supports a task, as far as that is known. */
@@ -79,8 +83,9 @@ function settled(model: Model): Model {
   return { ...model, state: out ? (model.reason === null ? "unloaded" : "failed") : model.state };
 }
 
-/** The model to use: the selected one if it exists, else a loaded one, else the first that can be loaded. */
-export function preferred(models: Model[], wanted: string | null): Model | null {
+/** The model to use: the selected one if it exists, else a loaded one, else one that can be loaded. No broken file. */
+export function preferred(all: Model[], wanted: string | null): Model | null {
+  const models = all.filter(({ broken }) => !broken);
   return (
     models.find(({ id }) => id === wanted) ??
     models.find(({ state }) => state === "loaded") ??

@@ -18,6 +18,15 @@ interface Connection {
 /** Whether the server can be reached and accepts our key, or why not. */
 export const connection = signal<Connection>({ state: "connecting", problem: null });
 
+/** Why no message can be sent, and whether a key would help. Null while the list of models is loading. */
+export const obstacle = computed<{ text: string; needsKey: boolean; noModel: boolean } | null>(() => {
+  const { state, problem } = connection.value;
+  if (state === "connecting" || talkers.value.some(({ broken }) => !broken)) return null;
+  if (state === "no key") return { text: "This server requires an API key.", needsKey: true, noModel: false };
+  if (state === "lost") return { text: problem ?? "", needsKey: false, noModel: false };
+  return { text: "This server has no chat model that you may use.", needsKey: false, noModel: true };
+});
+
 /** Why the server refused to load or unload a model. Most keys have no permission. */
 export const forbidden = signal<string | null>(null);
 
@@ -71,17 +80,8 @@ async function happened(event: StatusEvent, signal: AbortSignal): Promise<void> 
   const before = models.value.find(({ id }) => id === event.model);
   models.value = withEvent(models.value, event);
   if (!before || (event.data.status === "loaded" && before.state !== "loaded")) await list(signal);
-  if (before?.state === "loading" && event.data.status === "unloaded") await whyNot(event.model);
-}
-
-/** After a failed load: an admin key can read the reason. */
-async function whyNot(id: string): Promise<void> {
-  try {
-    const { models: states } = await getJson<{ models: { name: string; failure: string | null }[] }>("/admin/status");
-    models.value = withFailure(models.value, id, states.find(({ name }) => name === id)?.failure ?? null);
-  } catch {
-    // Without a reason the model is shown as unloaded. A request to it returns the error.
-  }
+  // The list says whether it failed, and why.
+  else if (event.data.status === "unloaded" && before.state !== "unloaded") await list(signal);
 }
 
 /** The error of an answer that is about its model. */

@@ -16,7 +16,8 @@ export function ModelPicker({ chosen, kind }: Props) {
   const all = models.value;
   useEffect(() => {
     if (all.length > 0 && !all.some(({ id }) => id === chosen.value)) {
-      chosen.value = (all.find((model) => !kind || fits(model, kind)) ?? all[0])?.id ?? "";
+      const usable = all.filter(({ broken }) => !broken);
+      chosen.value = (usable.find((model) => !kind || fits(model, kind)) ?? usable[0])?.id ?? "";
     }
   }, [all, chosen, kind]);
   const model = all.find(({ id }) => id === chosen.value);
@@ -30,8 +31,8 @@ export function ModelPicker({ chosen, kind }: Props) {
             chosen.value = event.currentTarget.value;
           }}
         >
-          {all.map(({ id, kind: made }) => (
-            <option key={id} value={id}>
+          {all.map(({ id, kind: made, broken }) => (
+            <option key={id} value={id} disabled={broken}>
               {made && made !== "generation" ? `${id} (${made})` : id}
             </option>
           ))}

@@ -320,7 +320,8 @@ class Lifecycle:
         record = self.records.of(worker.model)
         if worker.exit_reason:
             record.crashes[worker.exit_cause] += 1
-        elif worker.requests.completed:
+        else:
+            # It was loaded and ended in order: an earlier crash says nothing about it any more.
             state.failures.succeeded()
         record.unloads += 1
         _log.info("unloaded", model=state.model.name)

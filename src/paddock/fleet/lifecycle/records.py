@@ -60,6 +60,11 @@ class ModelRecord:
         self.info = info
         self.load_seconds.observe(seconds)
 
+    def add_first_token(self, request: RequestRecord) -> None:
+        """A request's first token arrived. Counted at once: at the end of a long answer it would be old."""
+        if request.first is not None:
+            self.first_token_seconds.observe(request.first - request.began)
+
     def add_request(self, request: RequestRecord) -> None:
         """Add a finished request."""
         usage = self.keys.setdefault(request.origin.key, KeyUsage())
@@ -69,8 +74,6 @@ class ModelRecord:
         usage.generated_tokens += request.used.completion_tokens
         if request.ready is not None:
             self.wait_seconds.observe(request.ready - request.began)
-        if request.first is not None:
-            self.first_token_seconds.observe(request.first - request.began)
         if request.ended is not None:
             self.request_seconds.observe(request.ended - request.began)
 

@@ -14,13 +14,21 @@ CANCELLED: Final = "left"
 
 
 class RequestRecord:
-    """Ends once and then calls its listeners. Times are of the monotonic clock; None for stages not reached."""
+    """Calls `on_first` at its first token, ends once and then calls its listeners. Times are of the monotonic clock; None for stages not reached."""
 
-    def __init__(self, model: str, kind: ModelKind, origin: Origin, listener: Callable[[RequestRecord], None]) -> None:
+    def __init__(
+        self,
+        model: str,
+        kind: ModelKind,
+        origin: Origin,
+        listener: Callable[[RequestRecord], None],
+        on_first: Callable[[RequestRecord], None] = lambda _: None,
+    ) -> None:
         self.model = model
         self.kind = kind
         self.origin = origin
         self._listeners = [listener]
+        self._on_first = on_first
         self._unfinished = 1
         self.began = time.monotonic()
         self.replica = ""
@@ -69,6 +77,7 @@ class RequestRecord:
             return
         if self.first is None:
             self.first = time.monotonic()
+            self._on_first(self)
         self._tokens[delta.index] = self._tokens.get(delta.index, 0) + 1
         if delta.finish is None or delta.usage is None:
             return

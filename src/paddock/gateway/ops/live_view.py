@@ -64,6 +64,8 @@ class LiveModel(msgspec.Struct, kw_only=True):
     """The progress of the load, from 0 to 1."""
     reason: str | None
     """Why the load failed."""
+    broken: bool
+    """Its file cannot be read."""
     pinned: bool
     context: int | None
     memory: int | None
@@ -229,6 +231,7 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
         state="failed" if reason else "loaded" if status.state == "unloading" else status.state,
         progress=status.progress if status.state == "loading" else None,
         reason=reason,
+        broken=status.state == "unloaded" and not status.failure and model.facts.problem is not None,
         pinned=status.model.settings.pinned,
         context=model.info.n_ctx if model.info is not None else None,
         memory=needs.get("host"),
