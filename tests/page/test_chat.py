@@ -116,6 +116,7 @@ def test_an_answer_is_edited_and_gone_on_from(page: Page, fake_server: Server) -
     page.get_by_role("article", name="Answer").get_by_role("textbox").fill("right")
     page.get_by_role("button", name="Keep as a branch").click()
     expect(text_of(answered(page))).to_have_text("right")
+    expect(answered(page).locator(".statistics")).to_have_text("edited")
     with page.expect_request("**/v1/chat/completions") as sent:
         ask(page, "say: so")
     said = [message["content"] for message in body_of(sent.value)["messages"]]
@@ -180,6 +181,7 @@ def test_thoughts_are_folded(page: Page, tmp_path: Path) -> None:
 
 
 def test_calls_are_shown_and_given_results(page: Page, fake_server: Server) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tools = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}]
     page.goto(fake_server.url)
     open_settings(page)
@@ -193,6 +195,10 @@ def test_calls_are_shown_and_given_results(page: Page, fake_server: Server) -> N
     ask(page, 'say: {"name": "clock", "arguments": {"zone": "UTC"}}')
     answer = answered(page)
     expect(answer.get_by_label("Arguments of clock")).to_contain_text('"zone": "UTC"')
+    answer.get_by_role("button", name="Copy").click()
+    expect(answer.get_by_role("button", name="Copied")).to_be_visible()
+    copied = json.loads(page.evaluate("navigator.clipboard.readText()"))
+    assert copied == {"name": "clock", "arguments": {"zone": "UTC"}}
     with page.expect_request("**/v1/chat/completions") as sent:
         answer.get_by_label("Result of clock").fill("say: noon")
         answer.get_by_role("button", name="Send the result").click()
@@ -289,10 +295,66 @@ def test_what_is_answered_is_told_in_sentences(page: Page, fake_server: Server) 
 
 def test_keys_are_shown(page: Page, fake_server: Server) -> None:
     page.goto(fake_server.url)
+    keys = page.get_by_role("dialog", name="Keyboard shortcuts")
     composer(page).press("?")
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    composer(page).blur()
-    page.keyboard.press("?")
-    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    expect(keys).to_have_count(0)
+    expect(composer(page)).to_have_value("?")
+    for opens in (
+        lambda: composer(page).press("Control+Shift+?"),
+        lambda: page.get_by_role("main").get_by_role("button", name="Keyboard shortcuts").click(),
+        lambda: (composer(page).blur(), page.keyboard.press("?")),
+    ):
+        opens()
+        expect(keys).to_be_visible()
+        page.keyboard.press("Escape")
+        expect(keys).to_be_hidden()
+
+
+def test_files_are_dropped_anywhere_and_each_refused_one_is_named(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    expect(composer(page)).to_be_focused()
+    kept = page.evaluate(
+        """() => {
+            const data = new DataTransfer();
+            for (const name of ["a.png", "b.png"]) data.items.add(new File(["\\0"], name));
+            data.items.add(new File(["text"], "c.txt"));
+            const drop = new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true });
+            document.querySelector("h1").dispatchEvent(drop);
+            return drop.defaultPrevented;
+        }"""
+    )
+    assert kept, "the browser does not open the file"
+    expect(page.get_by_role("list", name="Attached files")).to_have_text("c.txt")
+    expect(page.get_by_role("alert")).to_contain_text("a.png")
+    expect(page.get_by_role("alert")).to_contain_text("b.png")
+
+
+def test_enter_while_answering_sends_when_the_answer_is_complete(page: Page, slow_server: Server) -> None:
+    page.goto(slow_server.url)
+    ask(page, "say: " + "word " * 20)
+    for text in ("say: next", "say: not sent"):
+        expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        composer(page).fill(text)
+        composer(page).press("Enter")
+        if text == "say: next":
+            expect(text_of(answers(page).nth(1))).to_contain_text("n")
+    expect(page.get_by_text("Sends when this answer is finished.")).to_be_visible()
+    # After an answer that is stopped the user decides.
+    page.get_by_role("button", name="Stop").click()
+    answered(page, 2)
+    expect(page.get_by_text("Sends when this answer is finished.")).to_have_count(0)
+    expect(composer(page)).to_have_value("say: not sent")
+
+
+def test_a_fixed_setting_is_no_longer_complained_about(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    open_settings(page)
+    page.get_by_label("Temperature").fill("warm")
     page.keyboard.press("Escape")
-    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_hidden()
+    ask(page, "say: hello")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("alert")).to_contain_text("invalid")
+    open_settings(page)
+    page.get_by_label("Temperature").fill("0")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("alert")).to_have_count(0)

@@ -47,6 +47,7 @@ def test_renaming(page: Page, fake_server: Server) -> None:
     page.get_by_role("textbox", name="Title").fill("Wheels")
     page.get_by_role("textbox", name="Title").press("Enter")
     expect(page.get_by_role("heading", name="Wheels")).to_be_visible()
+    expect(entries(page).filter(has_text="Wheels").get_by_role("link")).to_be_focused()
     page.reload()
     expect(entries(page).filter(has_text="Wheels")).to_be_visible()
 
@@ -60,7 +61,6 @@ def test_deleting_can_be_undone(page: Page, fake_server: Server) -> None:
     expect(answers(page)).to_have_count(0)
     page.get_by_role("button", name="Undo").click()
     expect(entries(page)).to_have_count(2)
-    entries(page).filter(has_text="bicycle").get_by_role("link").click()
     expect(text_of(answered(page))).to_have_text("a bicycle by the brook")
 
 
@@ -75,6 +75,10 @@ def test_exporting_and_importing(page: Page, fake_server: Server, tmp_path: Path
     _two_conversations(page, fake_server)
     file = tmp_path / "conversations.json"
     before = _exported(page, file)
+    entries(page).filter(has_text="mare").hover()
+    with page.expect_download() as download:
+        entries(page).filter(has_text="mare").get_by_role("button", name="Export").click()
+    assert download.value.suggested_filename.startswith("paddock-say-a-mare-under-an-oak-20")
     assert len(before["conversations"]) == 2
     chooser = page.get_by_label("File to import")
     chooser.set_input_files(file)

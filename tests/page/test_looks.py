@@ -61,7 +61,8 @@ def test_a_phone_has_the_history_in_a_drawer(browser: Browser, fake_server: Serv
     try:
         page = context.new_page()
         page.goto(fake_server.url)
-        ask(page, "say: from a phone " + "word" * 100 + "\n\n```\n" + "x" * 500 + "\n```")
+        composer(page).fill("say: from a phone " + "word" * 100 + "\n\n```\n" + "x" * 500 + "\n```")
+        page.get_by_role("button", name="Send", exact=True).tap()
         answered(page)
         history = page.get_by_role("navigation", name="History")
         expect(history).to_be_hidden()
@@ -72,6 +73,52 @@ def test_a_phone_has_the_history_in_a_drawer(browser: Browser, fake_server: Serv
         page.get_by_role("button", name="Close the history").first.tap()
         expect(history).to_be_hidden()
         expect(composer(page)).to_be_in_viewport()
+    finally:
+        context.close()
+
+
+def test_nothing_covers_anything_else(page: Page, fake_server: Server) -> None:
+    page.set_viewport_size(PHONE)  # type: ignore[arg-type]
+    page.goto(fake_server.url)
+    for words in ("say: " + "\n\n".join("line" for _ in range(40)), "say: two"):
+        ask(page, words)
+        expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
+    answered(page, 2)
+    box = {
+        name: page.locator(selector).last.bounding_box() or {}
+        for name, selector in {
+            "before": ".message-assistant:nth-child(2)",
+            "question": ".message-user .bubble",
+            "answer": ".message-assistant",
+        }.items()
+    }
+    above = box["question"]["y"] - box["before"]["y"] - box["before"]["height"]
+    below = box["answer"]["y"] - box["question"]["y"] - box["question"]["height"]
+    assert 0 <= below < above, "a question is nearest to its own answer"
+    title = page.get_by_role("heading", level=1)
+    assert title.evaluate("title => title.clientWidth > 250")
+    page.get_by_role("region", name="Messages").hover()
+    page.mouse.wheel(0, -400)
+    to_end = page.get_by_role("button", name="To the end")
+    expect(to_end).not_to_have_css("background-color", "rgba(0, 0, 0, 0)")
+    page.get_by_role("button", name="History", exact=True).click()
+    entries(page).hover()
+    entries(page).get_by_role("button", name="Delete").click()
+    notice = page.locator(".notice")
+    expect(notice).to_be_visible()
+    lowest = notice.bounding_box() or {}
+    assert lowest["y"] + lowest["height"] < (composer(page).bounding_box() or {})["y"]
+
+
+def test_a_phone_has_a_key_for_new_lines(browser: Browser, fake_server: Server) -> None:
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)  # type: ignore[arg-type]
+    try:
+        page = context.new_page()
+        page.goto(fake_server.url)
+        composer(page).press_sequentially("say: one\ntwo")
+        expect(composer(page)).to_have_value("say: one\ntwo")
+        page.get_by_role("button", name="Send", exact=True).tap()
+        answered(page)
     finally:
         context.close()
 

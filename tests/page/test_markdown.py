@@ -36,3 +36,22 @@ def test_tables_keep_their_alignment_and_spans(page: Page, fake_server: Server) 
     for place, align in enumerate(("center", "right")):
         expect(answer.get_by_role("cell").nth(place)).to_have_css("text-align", align)
     expect(answer.get_by_role("cell", name="wide")).to_have_attribute("colspan", "2")
+
+
+def test_footnotes_stand_once_and_tasks_have_no_bullets(page: Page, fake_server: Server) -> None:
+    answer = said(page, fake_server, "One[^1] and [two].\n\nThree [four].\n\n- [x] done\n- [ ] open\n\n[^1]: The note.")
+    expect(answer.get_by_text("The note.")).to_have_count(1)
+    expect(answer.locator("sup")).to_have_text(["1", "1"])
+    for item in answer.get_by_role("listitem").all():
+        expect(item).to_have_css("list-style-type", "none")
+
+
+def test_a_wide_table_scrolls_on_a_phone(page: Page, fake_server: Server) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    words = ["Extraordinary", "Characteristics", "Transportation", "Responsibilities"]
+    rule = "|".join("---" for _ in words)
+    answer = said(page, fake_server, f"|{'|'.join(words)}|\n|{rule}|\n|{'|'.join(words)}|")
+    frame = answer.get_by_role("region", name="Table")
+    assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
+    heights = answer.get_by_role("cell").evaluate_all("cells => cells.map(cell => cell.clientHeight)")
+    assert max(heights) < 50, "no word is broken"

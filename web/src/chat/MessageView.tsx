@@ -112,7 +112,7 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
         {writing === null && (
           <div class="tools">
             <Branches message={message} siblings={siblings} />
-            <CopyButton text={content} />
+            <CopyButton text={copyOf(answer)} />
             <IconButton icon="edit" label="Edit the answer" onClick={() => (editing.value = true)} />
             <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(message)} />
           </div>
@@ -193,6 +193,18 @@ function Branches({ message, siblings }: { message: Message; siblings: Message[]
       />
     </span>
   );
+}
+
+/** The text of an answer, and its calls as JSON. */
+function copyOf({ content, calls }: AnswerMessage): string {
+  const written = calls.map(({ name, arguments: text }) => {
+    try {
+      return JSON.stringify({ name, arguments: JSON.parse(text) }, null, 2);
+    } catch {
+      return `${name}(${text})`; // cut short
+    }
+  });
+  return [...(content ? [content] : []), ...written].join("\n\n");
 }
 
 function CopyButton({ text }: { text: string }) {

@@ -173,8 +173,11 @@ export async function edit(message: UserMessage | AnswerMessage, content: string
   const current = conversation.value;
   if (!current) return;
   if (message.role === "user") await say(current, message.parent, content, message.attachments);
-  else await put({ ...message, ...common(current.id, message.parent, content) });
+  else await put({ ...message, ...common(current.id, message.parent, content), ...WRITTEN_BY_USER });
 }
+
+/** The statistics are those of another text. */
+const WRITTEN_BY_USER = { finish: "edited", problem: null, statistics: null, firstToken: null, open: false } as const;
 
 /** Add the results of all calls of an answer, and request the next answer. */
 export async function giveResults(message: AnswerMessage, results: string[]): Promise<void> {

@@ -6,6 +6,7 @@ const ENDINGS: Record<string, string> = {
   stop: "finished",
   length: "cut at the limit of tokens",
   tool_calls: "wants a result",
+  edited: "edited",
 };
 
 export function statisticsOf(answer: AnswerMessage, writing: boolean): string[] {

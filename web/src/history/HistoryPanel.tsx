@@ -106,6 +106,13 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
 
 function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt: string | null }) {
   const renaming = useSignal(false);
+  const link = useRef<HTMLAnchorElement>(null);
+  const wasRenamed = useRef(false);
+  useEffect(() => {
+    // By Enter or Esc. After a click elsewhere the focus is there.
+    if (!renaming.value && wasRenamed.current && document.activeElement === document.body) link.current?.focus();
+    wasRenamed.current = renaming.value;
+  }, [renaming.value]);
   const { id, title } = conversation;
   if (renaming.value) {
     return (
@@ -122,7 +129,7 @@ function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt:
   }
   return (
     <li class="entry">
-      <a href={href("chat", id)} aria-current={opened.value?.id === id ? "page" : undefined}>
+      <a ref={link} href={href("chat", id)} aria-current={opened.value?.id === id ? "page" : undefined}>
         <span class="entry-title">{title}</span>
         {excerpt && <span class="small quiet entry-excerpt">{excerpt}</span>}
       </a>
@@ -133,7 +140,7 @@ function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt:
           label={`Export ${title}`}
           onClick={async () => {
             const stored = await load(id);
-            if (stored) saveFile([stored]);
+            if (stored) saveFile([stored], title);
           }}
         />
         <IconButton icon="bin" label={`Delete ${title}`} onClick={() => void removed(conversation)} />

@@ -1,5 +1,6 @@
 /** The user's actions on conversations in the history. */
 
+import { href } from "../app/route";
 import { newId } from "../chat/ids";
 import { newChat } from "../chat/panels";
 import { conversation as opened, stopAll } from "../chat/session";
@@ -18,19 +19,32 @@ export async function renamed(conversation: Conversation, title: string): Promis
 
 export async function removed(conversation: Conversation): Promise<void> {
   stopAll(conversation.id);
-  if (opened.value?.id === conversation.id) newChat();
+  const wasOpen = opened.value?.id === conversation.id;
+  if (wasOpen) newChat();
   const stored = await remove(conversation.id);
-  notify(`“${conversation.title}” is deleted.`, stored ? () => void add([stored], newId) : null);
+  notify(`“${conversation.title}” is deleted.`, stored ? () => void restore(stored, wasOpen) : null);
 }
 
-export function saveFile(stored: Stored[]): void {
+async function restore(stored: Stored, show: boolean): Promise<void> {
+  await add([stored], newId);
+  if (show) location.hash = href("chat", stored.conversation.id);
+}
+
+/** Save conversations as a file. The file of one conversation has its title as the name. */
+export function saveFile(stored: Stored[], title = "conversations"): void {
   const now = new Date();
   const address = URL.createObjectURL(new Blob([exported(stored, now)], { type: "application/json" }));
   const link = document.createElement("a");
   link.href = address;
-  link.download = `paddock-${now.toISOString().slice(0, 10)}.json`;
+  link.download = fileName(title, now);
   link.click();
   setTimeout(() => URL.revokeObjectURL(address), 60_000);
+}
+
+/** Letters and digits of any language: other characters are not allowed everywhere. */
+export function fileName(title: string, now: Date): string {
+  const words = title.toLowerCase().match(/[\p{L}\p{N}]+/gu) ?? [];
+  return `paddock-${words.join("-").slice(0, 60) || "conversation"}-${now.toISOString().slice(0, 10)}.json`;
 }
 
 export async function takeFile(file: File): Promise<void> {

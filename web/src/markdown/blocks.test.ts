@@ -99,3 +99,7 @@ test("definitions of links are found", () => {
     "[a]: https://a.example 'A'\n[b]: https://b.example",
   );
 });
+
+test("a footnote is text, not a link definition for every block", () => {
+  expect(definitionsIn("[a]: https://example.org\n\n[^1]: A note.")).toBe("[a]: https://example.org");
+});

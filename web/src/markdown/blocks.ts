@@ -36,7 +36,8 @@ const MATH: [opens: string, closes: string][] = [
 const ITEM = /^(?:[-*+]|\d{1,9}[.)])(?:\s|$)/;
 const INDENTED = /^(?: {2,}|\t)/;
 const BLANK = /^\s*$/;
-const DEFINITION = /^ {0,3}\[[^\]\n]+\]:[ \t]+\S+.*$/gm;
+/** Not a footnote, which is text. */
+const DEFINITION = /^ {0,3}\[(?!\^)[^\]\n]+\]:[ \t]+\S+.*$/gm;
 
 /** From this size on, a list is cut between two items and any text between two lines, so that each part stays small. */
 const LARGE = 2_500;

@@ -5,6 +5,7 @@
 
 import DOMPurify from "dompurify";
 import { Marked } from "marked";
+import { footnotes } from "./footnotes";
 import { formulas } from "./formulas";
 
 const marked = new Marked(
@@ -15,6 +16,7 @@ const marked = new Marked(
     },
   },
   formulas,
+  footnotes,
 );
 
 const TAGS =
@@ -31,7 +33,7 @@ const ALLOWED = {
   IN_PLACE: true as const,
 };
 /** The allowed classes. Others could conflict with the page's own. */
-const CLASSES = /^(?:language-[\w+#-]+|formula|formula-display)$/;
+const CLASSES = /^(?:language-[\w+#-]+|formula|formula-display|footnote)$/;
 
 export function rendered(markdown: string): DocumentFragment {
   // A document without a window loads and runs nothing.
@@ -45,6 +47,7 @@ export function rendered(markdown: string): DocumentFragment {
     link.setAttribute("target", "_blank");
     link.setAttribute("rel", "noopener noreferrer nofollow");
   }
+  for (const item of root.querySelectorAll("li")) if (/^\s*[☐☑] /.test(item.textContent)) item.className = "task";
   for (const table of root.querySelectorAll("table")) scrollable(table);
   const fragment = document.createDocumentFragment();
   fragment.append(...root.childNodes);

@@ -3,7 +3,7 @@ import { refused } from "../api/key";
 import { chooseModel, model as chosen } from "../chat/session";
 import { Icon } from "../ui/Icon";
 import "./models.css";
-import { inWords, type Model } from "./models";
+import { inWords, type Model, parametersInWords } from "./models";
 import { askFor, connection, forbidden, talkers } from "./watching";
 
 const ID = "models";
@@ -115,7 +115,7 @@ function State({ model }: { model: Model | null }) {
 
 function facts({ parameters, quantization, size, context }: Model): string[] {
   return [
-    parameters ? (parameters >= 1e9 ? `${(parameters / 1e9).toFixed(1)}B` : `${Math.round(parameters / 1e6)}M`) : null,
+    parameters ? parametersInWords(parameters) : null,
     quantization,
     size ? (size >= 1e9 ? `${(size / 1e9).toFixed(1)} GB` : `${Math.round(size / 1e6)} MB`) : null,
     context ? `${context.toLocaleString("en")} tokens` : null,

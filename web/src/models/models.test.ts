@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Card, fits, fromCards, inWords, preferred, withEvent, withFailure } from "./models";
+import { type Card, fits, fromCards, inWords, parametersInWords, preferred, withEvent, withFailure } from "./models";
 
 function card(id: string, value: Card["status"]["value"], more: Partial<Card> = {}): Card {
   const meta = { quantization: "Q8_0", size: 1, n_params: 1, n_ctx: null, n_ctx_train: 8192 };
@@ -50,4 +50,14 @@ test("the selected model is used, or else one that exists", () => {
   expect(preferred([], "gone")).toBeNull();
   expect(preferred(MODELS, "broken")?.id).toBe("b");
   expect(preferred(fromCards(CARDS.slice(2, 3)), "broken")).toBeNull();
+});
+
+test("no model has 0M parameters", () => {
+  expect([7.62e9, 134_515_008, 1_500_000, 260_032, 9_200].map(parametersInWords)).toEqual([
+    "7.6B",
+    "135M",
+    "1.5M",
+    "0.3M",
+    "9K",
+  ]);
 });

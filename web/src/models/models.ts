@@ -95,6 +95,16 @@ export function preferred(all: Model[], wanted: string | null): Model | null {
   );
 }
 
+/** `7.6B`, `135M`, `0.3M`. */
+export function parametersInWords(count: number): string {
+  if (count >= 1e9) return `${(count / 1e9).toFixed(1)}B`;
+  return count >= 1e7
+    ? `${Math.round(count / 1e6)}M`
+    : count >= 1e5
+      ? `${(count / 1e6).toFixed(1)}M`
+      : `${Math.round(count / 1e3)}K`;
+}
+
 export function inWords({ state, progress }: Model): string {
   if (state === "loading") return progress ? `loading, ${Math.round(100 * progress)} %` : "loading";
   return { unloaded: "not loaded", loaded: "loaded", unloading: "leaving", failed: "failed" }[state];

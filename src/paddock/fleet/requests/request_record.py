@@ -14,7 +14,9 @@ CANCELLED: Final = "left"
 
 
 class RequestRecord:
-    """Calls `on_first` at its first token, ends once and then calls its listeners. Times are of the monotonic clock; None for stages not reached."""
+    """Calls `on_first` at its first token, ends once and then calls its listeners. Times are of the monotonic clock;
+    None for stages not reached.
+    """
 
     def __init__(
         self,
