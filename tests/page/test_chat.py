@@ -27,7 +27,7 @@ THINKING_TEMPLATE = """\
 def test_a_first_chat_with_a_real_model(page: Page, demo_server: Server) -> None:
     page.goto(demo_server.url)
     expect(composer(page)).to_be_focused()
-    page.get_by_role("button", name="Settings for answers").click()
+    page.get_by_role("button", name="Chat settings").click()
     expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.8")
     page.get_by_label("Max tokens").fill("24")
     page.get_by_label("Temperature").fill("0")
@@ -35,7 +35,7 @@ def test_a_first_chat_with_a_real_model(page: Page, demo_server: Server) -> None
     ask(page, "What is the capital of France?")
     answer = answered(page)
     expect(text_of(answer)).to_have_text(re.compile(r"\w{3}"))
-    for words in ("tokens/s", "prompt ", "first after"):
+    for words in ("tokens/s", "prompt ", "first token"):
         expect(answer.locator(".statistics")).to_contain_text(words)
     expect(page.get_by_role("heading", name="What is the capital of France?")).to_be_visible()
     ask(page, "And of Italy?")
@@ -59,12 +59,12 @@ def test_what_is_sent_before_the_models_are_known_goes_when_they_are(page: Page,
     page.goto(fake_server.url)
     composer(page).fill("say: early")
     composer(page).press("Enter")
-    expect(page.get_by_text("Sends as soon as the list of models is loaded.")).to_be_visible()
+    expect(page.get_by_text("Will be sent when the models are loaded.")).to_be_visible()
     expect(composer(page)).to_have_value("say: early")
     for route in held:
         route.continue_()
     expect(text_of(answered(page))).to_have_text("early")
-    expect(page.get_by_text("Sends as soon as")).to_have_count(0)
+    expect(page.get_by_text("Will be sent when")).to_have_count(0)
     expect(composer(page)).to_have_value("")
 
 
@@ -77,12 +77,12 @@ def test_an_answer_is_stopped_and_given_again(page: Page, slow_server: Server) -
     expect(answer.locator(".statistics")).to_contain_text("stopped")
     written = text_of(answer).inner_text()
     assert 2 <= written.count("word") < 200
-    answer.get_by_role("button", name="Answer again").click()
+    answer.get_by_role("button", name="Regenerate").click()
     expect(answer.get_by_role("group", name="Versions")).to_have_count(0)  # until the new one has ended
     expect(text_of(answers(page).first)).to_contain_text("word")
     page.get_by_role("button", name="Stop").click()
     expect(answer.get_by_role("group", name="Versions")).to_contain_text("2/2")
-    answer.get_by_role("button", name="Version before").click()
+    answer.get_by_role("button", name="Previous version").click()
     expect(text_of(answer)).to_have_text(written)
 
 
@@ -94,7 +94,7 @@ def test_a_question_is_edited_and_both_branches_stay(page: Page, fake_server: Se
     answered(page, 2)
     question = page.get_by_role("article", name="You").first
     question.hover()
-    question.get_by_role("button", name="Edit and send again").click()
+    question.get_by_role("button", name="Edit", exact=True).click()
     editor = question.get_by_role("textbox", name="Message")
     editor.fill("say: two")
     editor.press("Enter")
@@ -102,7 +102,7 @@ def test_a_question_is_edited_and_both_branches_stay(page: Page, fake_server: Se
     expect(question.get_by_role("group", name="Versions")).to_contain_text("2/2")
     page.reload()
     expect(text_of(answered(page, 1))).to_have_text("two")
-    question.get_by_role("button", name="Version before").click()
+    question.get_by_role("button", name="Previous version").click()
     expect(text_of(answered(page, 2))).to_have_text("more of one")
     composer(page).press("ArrowUp")
     expect(page.get_by_role("article", name="You").last.get_by_role("textbox")).to_have_value("say: more of one")
@@ -112,9 +112,9 @@ def test_an_answer_is_edited_and_gone_on_from(page: Page, fake_server: Server) -
     page.goto(fake_server.url)
     ask(page, "say: wrong")
     answer = answered(page)
-    answer.get_by_role("button", name="Edit the answer").click()
+    answer.get_by_role("button", name="Edit answer").click()
     page.get_by_role("article", name="Answer").get_by_role("textbox").fill("right")
-    page.get_by_role("button", name="Keep as a branch").click()
+    page.get_by_role("button", name="Save as new version").click()
     expect(text_of(answered(page))).to_have_text("right")
     expect(answered(page).locator(".statistics")).to_have_text("edited")
     with page.expect_request("**/v1/chat/completions") as sent:
@@ -185,9 +185,9 @@ def test_calls_are_shown_and_given_results(page: Page, fake_server: Server) -> N
     tools = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}]
     page.goto(fake_server.url)
     open_settings(page)
-    field = page.get_by_label("Tools, as a JSON list")
+    field = page.get_by_label("Tools (JSON array)")
     field.fill("[")
-    expect(page.get_by_role("alert")).to_contain_text("Not JSON")
+    expect(page.get_by_role("alert")).to_contain_text("Invalid JSON")
     field.fill(json.dumps(tools))
     expect(page.get_by_role("alert")).to_have_count(0)
     page.get_by_role("button", name="Done").click()
@@ -201,7 +201,7 @@ def test_calls_are_shown_and_given_results(page: Page, fake_server: Server) -> N
     assert copied == {"name": "clock", "arguments": {"zone": "UTC"}}
     with page.expect_request("**/v1/chat/completions") as sent:
         answer.get_by_label("Result of clock").fill("say: noon")
-        answer.get_by_role("button", name="Send the result").click()
+        answer.get_by_role("button", name="Send result").click()
     result = body_of(sent.value)["messages"][-1]
     assert (result["role"], result["content"]) == ("tool", "say: noon")
     answered(page, 2)
@@ -216,17 +216,17 @@ def test_answers_follow_a_schema_and_bad_ones_are_not_sent(page: Page, fake_serv
     }
     page.goto(fake_server.url)
     open_settings(page)
-    page.get_by_label("JSON schema for answers").fill("{")
+    page.get_by_label("JSON schema of the answer").fill("{")
     page.keyboard.press("Escape")
     ask(page, "A number, please.")
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Not JSON")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Invalid JSON")
     expect(answers(page)).to_have_count(0)
-    page.get_by_label("JSON schema for answers").fill(json.dumps(schema))
+    page.get_by_label("JSON schema of the answer").fill(json.dumps(schema))
     page.get_by_role("button", name="Done").click()
     composer(page).press("Enter")
     assert json.loads(text_of(answered(page)).inner_text()).keys() == {"n"}
     open_settings(page)
-    page.get_by_label("JSON schema for answers").fill(
+    page.get_by_label("JSON schema of the answer").fill(
         '{"type": "object", "properties": {"n": {"not": {"minimum": 1}}}}'
     )
     page.get_by_role("button", name="Done").click()
@@ -290,7 +290,7 @@ def test_what_is_answered_is_told_in_sentences(page: Page, fake_server: Server) 
     ask(page, "say: First this. Then **that**")
     answered(page)
     told = page.get_by_test_id("announcements").locator("p")
-    expect(told).to_have_text(["First this.", "Then that", "End of the answer."])
+    expect(told).to_have_text(["First this.", "Then that", "End of answer."])
 
 
 def test_keys_are_shown(page: Page, fake_server: Server) -> None:
@@ -332,17 +332,17 @@ def test_files_are_dropped_anywhere_and_each_refused_one_is_named(page: Page, fa
 def test_enter_while_answering_sends_when_the_answer_is_complete(page: Page, slow_server: Server) -> None:
     page.goto(slow_server.url)
     ask(page, "say: " + "word " * 20)
-    for text in ("say: next", "say: not sent"):
+    for text in ("say: " + "next " * 200, "say: not sent"):
         expect(page.get_by_role("button", name="Stop")).to_be_visible()
         composer(page).fill(text)
         composer(page).press("Enter")
-        if text == "say: next":
-            expect(text_of(answers(page).nth(1))).to_contain_text("n")
-    expect(page.get_by_text("Sends when this answer is finished.")).to_be_visible()
+        if text != "say: not sent":
+            expect(text_of(answers(page).nth(1))).to_contain_text("next")
+    expect(page.get_by_text("Will be sent when this answer is finished.")).to_be_visible()
     # After an answer that is stopped the user decides.
     page.get_by_role("button", name="Stop").click()
     answered(page, 2)
-    expect(page.get_by_text("Sends when this answer is finished.")).to_have_count(0)
+    expect(page.get_by_text("Will be sent when this answer is finished.")).to_have_count(0)
     expect(composer(page)).to_have_value("say: not sent")
 
 

@@ -55,12 +55,12 @@ def test_who_answers_who_waits_and_why(page: Page, busy_server: Server) -> None:
     look(page, busy_server)
     verdict = page.get_by_role("heading", level=1)
     expect(verdict).to_have_text(
-        re.compile(r"fake: 2 answering at [\d.]+ tokens/s, 1 waiting because all 2 slots are busy")
+        re.compile(r"fake: 2 generating at [\d.]+ tokens/s, 1 waiting because all 2 slots are busy")
     )
     slots = page.get_by_role("list", name="Slots of fake").get_by_role("listitem")
     expect(slots).to_have_count(2)
     for slot in range(2):
-        expect(slots.nth(slot)).to_contain_text("answering")
+        expect(slots.nth(slot)).to_contain_text("generating")
     expect(page.get_by_role("article", name="fake")).to_contain_text("1 request waiting")
 
 
@@ -88,7 +88,7 @@ def test_a_shared_span_and_who_uses_it(page: Page, busy_server: Server) -> None:
 def test_charts_show_the_time_that_is_asked_for(page: Page, busy_server: Server) -> None:
     look(page, busy_server)
     tokens = page.get_by_role("region", name="Tokens per second")
-    expect(tokens).to_contain_text(re.compile(r"answered \d"))
+    expect(tokens).to_contain_text(re.compile(r"generated \d"))
     expect(page.get_by_role("region", name="Requests")).to_contain_text(re.compile(r"running 2.*waiting 1"))
     page.get_by_role("button", name="1 min").click()
     expect(page.get_by_role("button", name="1 min")).to_have_attribute("aria-pressed", "true")
@@ -109,11 +109,11 @@ def test_nothing_is_asked_while_the_tab_is_hidden(page: Page, busy_server: Serve
 def test_a_model_is_loaded_and_unloaded(page: Page) -> None:
     with Server("-m", "fake:") as server:
         look(page, server)
-        expect(page.get_by_role("heading", level=1)).to_contain_text("No model is loaded")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("No model loaded")
         page.get_by_role("button", name="Load fake").click()
-        expect(page.get_by_role("heading", level=1)).to_contain_text("fake is loaded")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("fake loaded")
         page.get_by_role("button", name="Unload fake").click()
-        expect(page.get_by_role("heading", level=1)).to_contain_text("No model is loaded")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("No model loaded")
 
 
 def test_a_broken_file_is_a_note(page: Page, tmp_path: Path) -> None:
@@ -138,14 +138,14 @@ def test_another_server_in_its_place(page: Page) -> None:
     with Server("-m", "fake:") as server:
         server.chat("Hello")
         look(page, server)
-        expect(verdict).to_contain_text("fake is loaded")
+        expect(verdict).to_contain_text("fake loaded")
         port = server.url.rpartition(":")[2]
     expect(page.get_by_role("status").filter(has_text="Not live")).to_be_visible()
     # What was known is still there to be read.
-    expect(verdict).to_contain_text("fake is loaded")
+    expect(verdict).to_contain_text("fake loaded")
     with Server("-m", "fake:", "--port", port):
         is_live(page)
-        expect(verdict).to_contain_text("No model is loaded")
+        expect(verdict).to_contain_text("No model loaded")
 
 
 def test_a_key_that_may_not(context: BrowserContext, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_key_that_may_not(context: BrowserContext, tmp_path: Path) -> None:
             page.get_by_role("button", name="Load other").click()
             expect(page.get_by_role("alert")).to_contain_text("An admin key is required to load models")
             page.get_by_role("treeitem").first.hover()
-            expect(page.locator(".explanation")).to_contain_text("Its text is hidden from your key")
+            expect(page.locator(".explanation")).to_contain_text("The text is hidden from your key")
             expect(page.get_by_role("main")).not_to_contain_text("grey mare")
 
 
@@ -187,7 +187,7 @@ def test_why_a_prompt_was_not_cached(page: Page) -> None:
             messages = [{"role": "system", "content": f"cch={word}; {SYSTEM}"}, {"role": "user", "content": "say: hi"}]
             assert server.client.post("/v1/chat/completions", json={"messages": messages}).status_code == 200
         look(page, server)
-        newest = page.get_by_role("list", name="Last prompts of fake").get_by_role("listitem").first
+        newest = page.get_by_role("list", name="Recent prompts of fake").get_by_role("listitem").first
         expect(newest).to_contain_text("System message, character 4")
-        expect(newest).to_contain_text(re.compile(r"cch=91bc; .* against cch=3f2a; "))
+        expect(newest).to_contain_text(re.compile(r"cch=91bc; .* instead of cch=3f2a; "))
         assert serious_findings(page) == []

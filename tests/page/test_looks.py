@@ -42,10 +42,10 @@ def test_axe_finds_nothing_serious(browser: Browser, fake_server: Server, scheme
         ask(page, "crash: now")
         expect(answered(page, 2).get_by_role("alert")).to_be_visible()
         assert serious_findings(page) == []
-        page.get_by_role("button", name="Choose a model").click()
+        page.get_by_role("button", name="Select a model").click()
         assert serious_findings(page) == []
         page.keyboard.press("Escape")
-        page.get_by_role("button", name="Settings for answers").click()
+        page.get_by_role("button", name="Chat settings").click()
         assert serious_findings(page) == []
         page.keyboard.press("Escape")
         if size == "phone":
@@ -70,7 +70,7 @@ def test_a_phone_has_the_history_in_a_drawer(browser: Browser, fake_server: Serv
         page.get_by_role("button", name="History", exact=True).tap()
         expect(history).to_be_visible()
         entries(page).get_by_role("link").tap()
-        page.get_by_role("button", name="Close the history").first.tap()
+        page.get_by_role("button", name="Close history").first.tap()
         expect(history).to_be_hidden()
         expect(composer(page)).to_be_in_viewport()
     finally:
@@ -99,7 +99,7 @@ def test_nothing_covers_anything_else(page: Page, fake_server: Server) -> None:
     assert title.evaluate("title => title.clientWidth > 250")
     page.get_by_role("region", name="Messages").hover()
     page.mouse.wheel(0, -400)
-    to_end = page.get_by_role("button", name="To the end")
+    to_end = page.get_by_role("button", name="Scroll to bottom")
     expect(to_end).not_to_have_css("background-color", "rgba(0, 0, 0, 0)")
     page.get_by_role("button", name="History", exact=True).click()
     entries(page).hover()
@@ -130,11 +130,11 @@ def test_colours_follow_the_system_or_the_person(page: Page, fake_server: Server
     page.emulate_media(color_scheme="dark")
     page.goto(fake_server.url)
     assert dark()
-    page.get_by_role("button", name="Colours: system setting").click()
+    page.get_by_role("button", name="Theme: system").click()
     assert not dark()
     page.reload()
     assert not dark()
-    page.get_by_role("button", name="Colours: light").click()
+    page.get_by_role("button", name="Theme: light").click()
     page.emulate_media(color_scheme="light")
     assert dark()
 
@@ -149,5 +149,5 @@ def test_everything_can_be_reached_by_keyboard(page: Page, fake_server: Server) 
         reached.add(
             page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.innerText")
         )
-    assert {"Answer again", "Edit the answer", "Edit and send again", "Attach a text file", "Message"} <= reached
+    assert {"Regenerate", "Edit answer", "Edit", "Attach text files", "Message"} <= reached
     assert any(name.startswith("Rename") for name in reached)

@@ -28,7 +28,7 @@ def folder(tiny_models: dict[str, Path], tmp_path: Path) -> Path:
 def test_models_are_loaded_unloaded_and_chosen(page: Page, folder: Path) -> None:
     with Server("--models-dir", str(folder), "-c", "256") as server:
         page.goto(server.url)
-        page.get_by_role("button", name="Choose a model").click()
+        page.get_by_role("button", name="Select a model").click()
         models = page.get_by_role("dialog", name="Models")
         expect(models.get_by_role("listitem")).to_have_count(3)  # one of the four makes vectors
         broken = models.get_by_role("listitem").filter(has_text="broken")
@@ -49,17 +49,17 @@ def test_models_are_loaded_unloaded_and_chosen(page: Page, folder: Path) -> None
         page.keyboard.press("Escape")
         answered(page)
         page.reload()
-        expect(page.get_by_role("button", name="Choose a model")).to_contain_text("recurrent")
+        expect(page.get_by_role("button", name="Select a model")).to_contain_text("recurrent")
 
 
 def test_a_load_that_fails_says_why(page: Page) -> None:
     with Server("-m", "fake:bogus=1") as server:
         page.goto(server.url)
-        page.get_by_role("button", name="Choose a model").click()
+        page.get_by_role("button", name="Select a model").click()
         models = page.get_by_role("dialog", name="Models")
         models.get_by_role("button", name=re.compile("^Load ")).click()
         expect(models.get_by_role("listitem")).to_contain_text("has no option 'bogus'")
-        expect(models.get_by_role("button", name=re.compile("^Load "))).to_have_text("Try again")
+        expect(models.get_by_role("button", name=re.compile("^Load "))).to_have_text("Retry")
         page.keyboard.press("Escape")
         ask(page, "hello")
         expect(answered(page).get_by_role("alert")).to_contain_text("has no option 'bogus'")
@@ -72,8 +72,8 @@ def test_a_key_that_may_not_load_is_told_so(page: Page, tmp_path: Path) -> None:
     with Server("-m", "fake:", "--config", str(settings)) as server:
         page.goto(server.url)
         page.get_by_label("API key").fill("theirs")
-        page.get_by_role("button", name="Use it").click()
-        page.get_by_role("button", name="Choose a model").click()
+        page.get_by_role("button", name="Save").click()
+        page.get_by_role("button", name="Select a model").click()
         page.get_by_role("button", name="Load fake").click()
-        expect(page.get_by_text("This key may not load models.")).to_be_visible()
+        expect(page.get_by_text("This API key is not allowed to load models.")).to_be_visible()
         expect(page.get_by_role("button", name="Load fake")).to_have_count(0)

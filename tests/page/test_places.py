@@ -48,8 +48,10 @@ def test_the_way_back_from_another_view(page: Page, fake_server: Server) -> None
     composer(page).fill("half a tho")
     attach(page, "notes.txt")
     scroller(page).hover()
+    end = top(page)
     page.mouse.wheel(0, -600)
-    expect(page.get_by_role("button", name="To the end")).to_be_visible()
+    page.wait_for_function("end => document.querySelector('.thread').scrollTop <= end - 599", arg=end)
+    expect(page.get_by_role("button", name="Scroll to bottom")).to_be_visible()
     before = settled(page)
     for name in ("Live", "Playground"):
         view(page, name).click()
@@ -101,16 +103,16 @@ def test_only_the_user_stops_the_view_from_following(page: Page, slow_server: Se
     # The browser moves the view when a block above the end becomes shorter.
     scroller(page).evaluate("view => { view.scrollTop -= 120 }")
     expect(answer).to_contain_text("line 24")
-    expect(page.get_by_role("button", name="To the end")).to_have_count(0)
+    expect(page.get_by_role("button", name="Scroll to bottom")).to_have_count(0)
     assert left(page) < 60
     # The user scrolls by a little, nearer to the end than it takes to follow again.
     scroller(page).hover()
     page.mouse.wheel(0, -40)
-    expect(page.get_by_role("button", name="To the end")).to_be_visible()
+    expect(page.get_by_role("button", name="Scroll to bottom")).to_be_visible()
     place = top(page)
     expect(answer).to_contain_text("line 28")
     assert top(page) == pytest.approx(place, abs=1)
-    page.get_by_role("button", name="To the end").click()
+    page.get_by_role("button", name="Scroll to bottom").click()
     expect(answer).to_contain_text("line 31")
     assert left(page) < 60
     page.keyboard.press("Escape")

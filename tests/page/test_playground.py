@@ -83,7 +83,7 @@ def test_how_likely_each_token_was(page: Page, demo_server: Server) -> None:
         tokens.nth(place).hover()
         # At temperature 0 the most likely token is chosen and shown first.
         expect(alternatives.get_by_role("row")).to_have_count(5)
-        expect(alternatives.get_by_role("row").first).to_contain_text("(taken)")
+        expect(alternatives.get_by_role("row").first).to_contain_text("(chosen)")
         expect(alternatives.get_by_role("row").first).to_contain_text(tokens.nth(place).inner_text())
     tokens.nth(4).focus()
     page.keyboard.press("ArrowRight")
@@ -102,7 +102,7 @@ def test_an_answer_can_be_stopped(page: Page) -> None:
 def test_what_the_server_refuses_is_said_in_its_words(page: Page, fake_server: Server) -> None:
     page.goto(f"{fake_server.url}/#/playground")
     page.get_by_label("Max tokens").fill("8")
-    page.get_by_label("Top p").fill("3")
+    page.get_by_label("Top P").fill("3")
     # The browser itself would not send it; the server has the last word.
     page.locator("form.controls").evaluate("form => { form.noValidate = true }")
     page.get_by_role("button", name="Complete").click()
@@ -123,7 +123,7 @@ def test_texts_and_how_alike_they_are(page: Page, vector_server: Server) -> None
     expect(rows.nth(1).get_by_role("cell").nth(1)).to_have_text(f"{alike:.2f}")
     assert len(run(sys.executable, "-c", copied(page, "Python")).splitlines()) == 3
 
-    page.get_by_role("button", name="Add a text").click()
+    page.get_by_role("button", name="Add text").click()
     page.get_by_role("button", name="Remove text 1").click()
     expect(page.get_by_label("Text 1", exact=True)).to_have_value('it\'s "silent"')
 

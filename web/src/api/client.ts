@@ -1,5 +1,6 @@
 /** Requests to the server that this page came from, and to no other. */
 
+import { TEXT } from "../text";
 import { anotherKey, key, keysGiven } from "./key";
 import { type ServerEvent, serverEvents } from "./sse";
 
@@ -78,7 +79,7 @@ async function sendOnce(path: string, init: RequestInit): Promise<Response> {
 
 /** The error of a connection that fails or is lost. */
 export function unreachable(): ApiError {
-  return new ApiError(navigator.onLine ? "The server cannot be reached." : "This device is offline.", 0);
+  return new ApiError(navigator.onLine ? TEXT.app.unreachable : TEXT.app.offline, 0);
 }
 
 async function problemOf(response: Response): Promise<ApiError> {
@@ -86,13 +87,7 @@ async function problemOf(response: Response): Promise<ApiError> {
   try {
     return errorOf(await response.json(), response.status, id);
   } catch {
-    return new ApiError(
-      `The server answered ${response.status} ${response.statusText}`.trim(),
-      response.status,
-      null,
-      null,
-      id,
-    );
+    return new ApiError(TEXT.app.status(response.status, response.statusText), response.status, null, null, id);
   }
 }
 

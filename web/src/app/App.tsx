@@ -2,6 +2,7 @@ import { useEffect } from "preact/hooks";
 import { Chat } from "../chat/Chat";
 import { Live } from "../live/Live";
 import { Playground } from "../playground/Playground";
+import { TEXT } from "../text";
 import { Icon, IconButton, type IconName } from "../ui/Icon";
 import { Notices } from "../ui/notices";
 import { nextTheme, type Theme, theme } from "../ui/theme";
@@ -11,14 +12,14 @@ import { backTo, href, route, type View } from "./route";
 import { Shortcuts, showShortcuts } from "./Shortcuts";
 
 const VIEWS: { view: View; name: string }[] = [
-  { view: "chat", name: "Chat" },
-  { view: "live", name: "Live" },
-  { view: "playground", name: "Playground" },
+  { view: "chat", name: TEXT.app.views.chat },
+  { view: "live", name: TEXT.app.views.live },
+  { view: "playground", name: TEXT.app.views.playground },
 ];
 const THEMES: Record<Theme, { icon: IconName; label: string }> = {
-  system: { icon: "screen", label: "Colours: system setting" },
-  light: { icon: "sun", label: "Colours: light" },
-  dark: { icon: "moon", label: "Colours: dark" },
+  system: { icon: "screen", label: TEXT.app.theme.system },
+  light: { icon: "sun", label: TEXT.app.theme.light },
+  dark: { icon: "moon", label: TEXT.app.theme.dark },
 };
 
 function openShortcuts(): void {
@@ -34,7 +35,7 @@ export function App() {
         <a class="brand" href={href("chat")} aria-label="Paddock">
           <Mark /> <span>Paddock</span>
         </a>
-        <nav aria-label="Views">
+        <nav aria-label={TEXT.app.viewsLabel}>
           {VIEWS.map(({ view: name, name: label }) => (
             <a key={name} href={backTo(name)} aria-current={name === view ? "page" : undefined}>
               {label}
@@ -46,8 +47,8 @@ export function App() {
           <button
             type="button"
             class="plain icon-button"
-            aria-label="Keyboard shortcuts"
-            title="Keyboard shortcuts"
+            aria-label={TEXT.shortcuts.title}
+            title={TEXT.shortcuts.title}
             onClick={() => (showShortcuts.value = true)}
           >
             <Icon name="question" />

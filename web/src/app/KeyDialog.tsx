@@ -1,5 +1,6 @@
 import { useEffect, useRef } from "preact/hooks";
 import { keep, key, refused } from "../api/key";
+import { TEXT } from "../text";
 
 /** Asks for the API key when the server requires one or refuses the current one. */
 export function KeyDialog() {
@@ -21,23 +22,23 @@ export function KeyDialog() {
     <dialog ref={dialog} aria-labelledby="key-title" onCancel={() => (refused.value = null)}>
       {reason !== null && (
         <form onSubmit={submit}>
-          <h2 id="key-title">{wrong ? "The server does not accept this key" : "This server requires a key"}</h2>
+          <h2 id="key-title">{wrong ? TEXT.key.invalid : TEXT.key.required}</h2>
           <p class={wrong ? "problem" : "quiet"} role={wrong ? "alert" : undefined}>
-            {wrong ? reason : "Ask the administrator of the server for one. It is sent to this server only."}
+            {wrong ? reason : TEXT.key.explanation}
           </p>
           <label>
-            API key
+            {TEXT.key.label}
             <input name="key" type="password" autocomplete="current-password" required />
           </label>
           <label class="check">
-            <input name="remember" type="checkbox" /> Keep it in this browser, also for other tabs
+            <input name="remember" type="checkbox" /> {TEXT.key.remember}
           </label>
           <div class="actions">
             <button type="button" onClick={() => (refused.value = null)}>
-              Not now
+              {TEXT.key.later}
             </button>
             <button type="submit" class="primary">
-              Use it
+              {TEXT.key.save}
             </button>
           </div>
         </form>

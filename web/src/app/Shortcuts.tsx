@@ -1,4 +1,5 @@
 import { signal } from "@preact/signals";
+import { TEXT } from "../text";
 import { Dialog } from "../ui/Dialog";
 
 export const showShortcuts = signal(false);
@@ -6,20 +7,20 @@ export const showShortcuts = signal(false);
 const COMMAND = /Mac|iPhone|iPad/.test(navigator.userAgent) ? "⌘" : "Ctrl";
 
 const KEYS: [keys: string[], what: string][] = [
-  [["Enter"], "Send"],
-  [["Shift", "Enter"], "Start a new line"],
-  [["Esc"], "Stop the answer"],
-  [["↑"], "In an empty box: edit your last message"],
-  [[COMMAND, "K"], "Search the history"],
-  [[COMMAND, "Shift", "O"], "New chat"],
-  [[COMMAND, "/"], "Choose a model"],
-  [[COMMAND, "."], "Settings for answers"],
-  [[COMMAND, "Shift", "?"], "This list"],
+  [["Enter"], TEXT.shortcuts.send],
+  [["Shift", "Enter"], TEXT.shortcuts.newLine],
+  [["Esc"], TEXT.shortcuts.stop],
+  [["↑"], TEXT.shortcuts.editLast],
+  [[COMMAND, "K"], TEXT.shortcuts.search],
+  [[COMMAND, "Shift", "O"], TEXT.shortcuts.newChat],
+  [[COMMAND, "/"], TEXT.shortcuts.model],
+  [[COMMAND, "."], TEXT.shortcuts.settings],
+  [[COMMAND, "Shift", "?"], TEXT.shortcuts.list],
 ];
 
 export function Shortcuts() {
   return (
-    <Dialog title="Keyboard shortcuts" onClose={() => (showShortcuts.value = false)}>
+    <Dialog title={TEXT.shortcuts.title} onClose={() => (showShortcuts.value = false)}>
       <dl class="shortcuts">
         {KEYS.map(([keys, what]) => (
           <div key={what}>

@@ -1,4 +1,5 @@
 import { useSignal } from "@preact/signals";
+import { TEXT } from "../text";
 import { Preformatted } from "../ui/Preformatted";
 import { giveResults } from "./session";
 import type { AnswerMessage, ToolCall } from "./tree";
@@ -18,12 +19,12 @@ export function Calls({ message, open }: { message: AnswerMessage; open: boolean
       {message.calls.map((call, place) => (
         <div class="call" key={call.id}>
           <p class="call-name">
-            <span class="small quiet">Calls</span> <code>{call.name}</code>
+            <span class="small quiet">{TEXT.message.call}</span> <code>{call.name}</code>
           </p>
-          <Preformatted text={readable(call)} label={`Arguments of ${call.name}`} />
+          <Preformatted text={readable(call)} label={TEXT.message.argumentsOf(call.name)} />
           {open && (
             <label>
-              <span class="small quiet">Result of {call.name}</span>
+              <span class="small quiet">{TEXT.message.resultOf(call.name)}</span>
               <textarea
                 rows={2}
                 value={results.value[place] ?? ""}
@@ -40,7 +41,7 @@ export function Calls({ message, open }: { message: AnswerMessage; open: boolean
       {open && (
         <div class="actions">
           <button type="submit" class="primary" disabled={!complete}>
-            {message.calls.length > 1 ? "Send the results" : "Send the result"}
+            {TEXT.message.sendResults(message.calls.length)}
           </button>
         </div>
       )}

@@ -7,6 +7,7 @@ import { ModelPicker, toggleModels } from "../models/ModelPicker";
 import { connection } from "../models/watching";
 import { IconButton } from "../ui/Icon";
 import "./chat.css";
+import { TEXT } from "../text";
 import { Composer } from "./Composer";
 import { historyOpen, newChat, searchHistory, settingsOpen } from "./panels";
 import { SettingsDialog } from "./SettingsDialog";
@@ -49,18 +50,18 @@ export function Chat() {
         <button
           type="button"
           class="curtain"
-          aria-label="Close the history"
+          aria-label={TEXT.history.close}
           onClick={() => (historyOpen.value = false)}
         />
       )}
-      <section class="conversation" aria-label="Conversation">
+      <section class="conversation" aria-label={TEXT.chat.label}>
         <header class="conversation-head">
           <span class="phone-only">
-            <IconButton icon="menu" label="History" onClick={() => (historyOpen.value = true)} />
+            <IconButton icon="menu" label={TEXT.history.label} onClick={() => (historyOpen.value = true)} />
           </span>
-          <h1 class="conversation-title">{conversation.value?.title ?? "New chat"}</h1>
+          <h1 class="conversation-title">{conversation.value?.title ?? TEXT.chat.newChat}</h1>
           <ModelPicker />
-          <IconButton icon="sliders" label="Settings for answers" onClick={() => (settingsOpen.value = true)} />
+          <IconButton icon="sliders" label={TEXT.settings.title} onClick={() => (settingsOpen.value = true)} />
         </header>
         <Banners />
         <Thread />
@@ -77,7 +78,7 @@ function Banners() {
     <>
       {problem && (
         <p class="banner" role="status">
-          {problem} <span class="quiet">The history can still be read.</span>
+          {problem} <span class="quiet">{TEXT.chat.historyReadable}</span>
         </p>
       )}
       {storageProblem.value && (

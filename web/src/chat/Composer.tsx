@@ -3,6 +3,7 @@ import { untracked, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { showShortcuts } from "../app/Shortcuts";
 import { obstacle } from "../models/watching";
+import { TEXT } from "../text";
 import { Icon, IconButton } from "../ui/Icon";
 import { changeDraft, draftOf, NEW } from "./drafts";
 import { MOST_FILES, textOf } from "./files";
@@ -94,7 +95,7 @@ export function Composer() {
       const read = await textOf(file);
       const { files } = untracked(() => draftOf(to));
       if (typeof read === "string") refused.push(read);
-      else if (files.length >= MOST_FILES) refused.push(`${file.name}: at most ${MOST_FILES} files can be attached.`);
+      else if (files.length >= MOST_FILES) refused.push(TEXT.composer.tooMany(file.name, MOST_FILES));
       else changeDraft(to, { files: [...files, read] });
     }
     problems.value = [...refused];
@@ -149,28 +150,26 @@ export function Composer() {
           {problems.value.map((problem) => (
             <p key={problem}>{problem}</p>
           ))}
-          {settingsAreWrong && <p>A chat setting is invalid. Fix it before you send.</p>}
+          {settingsAreWrong && <p>{TEXT.composer.settingsInvalid}</p>}
         </div>
       )}
       {queued.value && (
         <p class="queued small quiet" role="status">
-          {queued.value.behind === null
-            ? "Sends as soon as the list of models is loaded."
-            : "Sends when this answer is finished."}
+          {queued.value.behind === null ? TEXT.composer.queuedForModels : TEXT.composer.queuedForAnswer}
           <button type="button" class="plain small" onClick={() => (queued.value = null)}>
-            Cancel
+            {TEXT.app.cancel}
           </button>
         </p>
       )}
       <div class="composer-box">
         {files.length > 0 && (
-          <ul class="files" aria-label="Attached files">
+          <ul class="files" aria-label={TEXT.composer.attached}>
             {files.map((file) => (
               <li key={file.name}>
                 {file.name}
                 <IconButton
                   icon="close"
-                  label={`Remove ${file.name}`}
+                  label={TEXT.composer.remove(file.name)}
                   onClick={() => changeDraft(place, { files: files.filter((other) => other !== file) })}
                 />
               </li>
@@ -181,8 +180,8 @@ export function Composer() {
           id="composer"
           ref={field}
           rows={1}
-          aria-label="Message"
-          placeholder={model.value ? `Message ${model.value.id}` : "Message"}
+          aria-label={TEXT.composer.label}
+          placeholder={TEXT.composer.placeholder(model.value?.id)}
           value={text}
           enterkeyhint={isTouch() ? "enter" : "send"}
           onInput={({ currentTarget }) => changeDraft(place, { text: currentTarget.value })}
@@ -195,13 +194,13 @@ export function Composer() {
           }}
         />
         <div class="composer-foot">
-          <IconButton icon="attach" label="Attach a text file" onClick={() => chooser.current?.click()} />
+          <IconButton icon="attach" label={TEXT.composer.attach} onClick={() => chooser.current?.click()} />
           <input
             ref={chooser}
             type="file"
             multiple
             hidden
-            aria-label="Text files"
+            aria-label={TEXT.composer.files}
             onChange={({ currentTarget }) => {
               void attach([...(currentTarget.files ?? [])]);
               currentTarget.value = "";
@@ -215,25 +214,37 @@ export function Composer() {
             ))}
           </div>
           {busy && ready && isTouch() && (
-            <button type="submit" class="round" aria-label="Send after this answer">
+            <button type="submit" class="round" aria-label={TEXT.composer.sendLater}>
               <Icon name="send" />
             </button>
           )}
           {busy ? (
-            <button type="button" class="primary round" aria-label="Stop" title="Stop (Esc)" onClick={stop}>
+            <button
+              type="button"
+              class="primary round"
+              aria-label={TEXT.app.stop}
+              title={TEXT.composer.stopHint}
+              onClick={stop}
+            >
               <Icon name="stop" />
             </button>
           ) : (
-            <button type="submit" class="primary round" aria-label="Send" title="Send (Enter)" disabled={!ready}>
+            <button
+              type="submit"
+              class="primary round"
+              aria-label={TEXT.composer.send}
+              title={TEXT.composer.sendHint}
+              disabled={!ready}
+            >
               <Icon name="send" />
             </button>
           )}
         </div>
       </div>
       <p class="hint small quiet">
-        Enter sends · Shift+Enter starts a new line ·{" "}
+        {TEXT.composer.keys}
         <button type="button" class="plain small" onClick={() => (showShortcuts.value = true)}>
-          Keyboard shortcuts
+          {TEXT.shortcuts.title}
         </button>
       </p>
     </form>

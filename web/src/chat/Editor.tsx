@@ -1,4 +1,5 @@
 import { useEffect, useRef } from "preact/hooks";
+import { TEXT } from "../text";
 
 /** The editor of a message. Reports the new text, or null if it is unchanged. */
 export function Editor({
@@ -23,7 +24,7 @@ export function Editor({
     <div class="editor">
       <textarea
         ref={field}
-        aria-label="Message"
+        aria-label={TEXT.composer.label}
         defaultValue={text}
         onKeyDown={(event) => {
           if (event.key === "Escape") {
@@ -37,7 +38,7 @@ export function Editor({
       />
       <div class="actions">
         <button type="button" onClick={() => onDone(null)}>
-          Cancel
+          {TEXT.app.cancel}
         </button>
         <button type="button" class="primary" onClick={finish}>
           {action}

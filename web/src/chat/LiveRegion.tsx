@@ -1,5 +1,6 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
+import { TEXT } from "../text";
 import { Announcer } from "./announcer";
 import { atWork, messages } from "./session";
 
@@ -23,7 +24,7 @@ export function LiveRegion() {
     if (before && before.id !== answer?.id) {
       // Its last words may arrive after the last frame.
       const ended = messages.peek().get(before.id)?.content ?? "";
-      said.push(...before.announcer.sentences(ended, true), "End of the answer.");
+      said.push(...before.announcer.sentences(ended, true), TEXT.chat.end);
       told.current = null;
     }
     if (answer) {

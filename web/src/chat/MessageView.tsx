@@ -4,6 +4,7 @@ import { useSignal } from "@preact/signals";
 import { Markdown } from "../markdown/Markdown";
 import { inWords } from "../models/models";
 import { models } from "../models/watching";
+import { TEXT } from "../text";
 import { copyText } from "../ui/copy";
 import { IconButton } from "../ui/Icon";
 import { Preformatted } from "../ui/Preformatted";
@@ -30,9 +31,9 @@ export function MessageView(props: Props) {
       return <Answer {...props} message={message} />;
     case "tool":
       return (
-        <article class="message message-tool" aria-label="Result of a call" data-message={message.id}>
-          <h3 class="small quiet">Result</h3>
-          <Preformatted text={message.content} label="Result" />
+        <article class="message message-tool" aria-label={TEXT.message.toolResult} data-message={message.id}>
+          <h3 class="small quiet">{TEXT.message.result}</h3>
+          <Preformatted text={message.content} label={TEXT.message.result} />
         </article>
       );
   }
@@ -41,11 +42,11 @@ export function MessageView(props: Props) {
 function Question({ message, siblings }: Props<UserMessage>) {
   const editing = useSignal(false);
   return (
-    <article class="message message-user" aria-label="You" data-message={message.id}>
+    <article class="message message-user" aria-label={TEXT.message.you} data-message={message.id}>
       {editing.value ? (
         <Editor
           text={message.content}
-          action="Send"
+          action={TEXT.message.send}
           onDone={(text) => {
             editing.value = false;
             if (text !== null) void edit(message, text);
@@ -65,7 +66,7 @@ function Question({ message, siblings }: Props<UserMessage>) {
           <div class="tools">
             <Branches message={message} siblings={siblings} />
             <CopyButton text={message.content} />
-            <IconButton icon="edit" name="edit" label="Edit and send again" onClick={() => (editing.value = true)} />
+            <IconButton icon="edit" name="edit" label={TEXT.message.edit} onClick={() => (editing.value = true)} />
           </div>
         </>
       )}
@@ -79,10 +80,10 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
   const { content, reasoning, calls, problem } = answer;
   if (editing.value) {
     return (
-      <article class="message message-assistant" aria-label="Answer" data-message={message.id}>
+      <article class="message message-assistant" aria-label={TEXT.message.answer} data-message={message.id}>
         <Editor
           text={content}
-          action="Keep as a branch"
+          action={TEXT.message.saveVersion}
           onDone={(text) => {
             editing.value = false;
             if (text !== null) void edit(message, text);
@@ -94,7 +95,7 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
   return (
     <article
       class="message message-assistant"
-      aria-label="Answer"
+      aria-label={TEXT.message.answer}
       aria-busy={writing !== null}
       data-message={message.id}
     >
@@ -113,8 +114,8 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
           <div class="tools">
             <Branches message={message} siblings={siblings} />
             <CopyButton text={copyOf(answer)} />
-            <IconButton icon="edit" label="Edit the answer" onClick={() => (editing.value = true)} />
-            <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(message)} />
+            <IconButton icon="edit" label={TEXT.message.editAnswer} onClick={() => (editing.value = true)} />
+            <IconButton icon="redo" label={TEXT.message.regenerate} onClick={() => void regenerate(message)} />
           </div>
         )}
       </footer>
@@ -126,8 +127,8 @@ function Thoughts({ answer, thinking }: { answer: AnswerMessage; thinking: boole
   return (
     <details class="thoughts">
       <summary>
-        {thinking ? "Thinking" : "Thought"}
-        {answer.thought !== null && ` for ${seconds(answer.thought)}`}
+        {thinking ? TEXT.message.thinking : TEXT.message.thought}
+        {answer.thought !== null && TEXT.message.thoughtFor(seconds(answer.thought))}
       </summary>
       <Markdown text={answer.reasoning} />
     </details>
@@ -141,8 +142,8 @@ function Waiting({ writing: { answer, progress } }: { writing: Writing }) {
   const words = loading
     ? `${model.id}: ${inWords(model)}`
     : progress && progress.total > 0
-      ? `Reading the prompt: ${progress.done} of ${progress.total} tokens`
-      : "Waiting for the first token";
+      ? TEXT.message.readingPrompt(progress.done, progress.total)
+      : TEXT.message.waiting;
   return (
     <p class="waiting quiet">
       <span class="dot" /> {words}
@@ -153,18 +154,18 @@ function Waiting({ writing: { answer, progress } }: { writing: Writing }) {
 function ProblemView({ problem, partial, onRetry }: { problem: Problem; partial: boolean; onRetry: () => void }) {
   const details = [
     problem.code,
-    problem.param && `field ${problem.param}`,
-    problem.requestId && `request ${problem.requestId}`,
+    problem.param && TEXT.message.field(problem.param),
+    problem.requestId && TEXT.message.request(problem.requestId),
   ].filter(Boolean);
   return (
     <div class="problem-box" role="alert">
       <p>
-        <strong>{partial ? "The answer is incomplete." : "There is no answer."}</strong>
+        <strong>{partial ? TEXT.message.interrupted : TEXT.message.failed}</strong>
       </p>
       <p class="problem-message">{problem.message}</p>
       {details.length > 0 && <p class="small problem-details">{details.join(" · ")}</p>}
       <button type="button" onClick={onRetry}>
-        Retry
+        {TEXT.message.retry}
       </button>
     </div>
   );
@@ -180,14 +181,14 @@ function Branches({ message, siblings }: { message: Message; siblings: Message[]
   };
   return (
     // biome-ignore lint/a11y/useSemanticElements: a fieldset is for forms
-    <span class="branches" role="group" aria-label="Versions">
-      <IconButton icon="left" label="Version before" onClick={() => go(place - 1)} disabled={place === 0} />
+    <span class="branches" role="group" aria-label={TEXT.message.versions}>
+      <IconButton icon="left" label={TEXT.message.previous} onClick={() => go(place - 1)} disabled={place === 0} />
       <span class="small">
         {place + 1}/{siblings.length}
       </span>
       <IconButton
         icon="right"
-        label="Version after"
+        label={TEXT.message.next}
         onClick={() => go(place + 1)}
         disabled={place === siblings.length - 1}
       />
@@ -208,10 +209,10 @@ function copyOf({ content, calls }: AnswerMessage): string {
 }
 
 function CopyButton({ text }: { text: string }) {
-  const label = useSignal("Copy");
+  const label = useSignal<string>(TEXT.app.copy);
   async function copy() {
-    label.value = (await copyText(text)) ? "Copied" : "The browser does not allow copying";
-    setTimeout(() => (label.value = "Copy"), 1500);
+    label.value = (await copyText(text)) ? TEXT.app.copied : TEXT.app.copyForbidden;
+    setTimeout(() => (label.value = TEXT.app.copy), 1500);
   }
   return <IconButton icon="copy" label={label.value} onClick={() => void copy()} />;
 }

@@ -2,6 +2,7 @@ import "./settings.css";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { getJson } from "../api/client";
+import { TEXT } from "../text";
 import { Dialog } from "../ui/Dialog";
 import { changeSettings, model, settings, settingsProblems } from "./session";
 import { type Field, NOTHING_SET, NUMBERS } from "./settings";
@@ -34,17 +35,17 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
   }
 
   return (
-    <Dialog title="Settings for answers" onClose={onClose} wide>
-      <p class="small quiet">For this conversation and new ones. The server decides about fields that are empty.</p>
+    <Dialog title={TEXT.settings.title} onClose={onClose} wide>
+      <p class="small quiet">{TEXT.settings.explanation}</p>
       <TextField
         name="system"
-        label="System prompt"
-        placeholder="You are a helpful assistant."
+        label={TEXT.settings.system}
+        placeholder={TEXT.settings.systemExample}
         rows={3}
         onChange={change}
       />
       <fieldset class="numbers">
-        <legend>Sampling</legend>
+        <legend>{TEXT.settings.sampling}</legend>
         {NUMBERS.map(({ name, label, hint }) => (
           <label key={name}>
             {label}
@@ -62,30 +63,23 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
           </label>
         ))}
       </fieldset>
-      <TextField name="stop" label="Stop strings, one per line" placeholder="" rows={2} onChange={change} />
+      <TextField name="stop" label={TEXT.settings.stop} placeholder="" rows={2} onChange={change} />
       <TextField
         name="schema"
-        label="JSON schema for answers"
+        label={TEXT.settings.schema}
         placeholder={SCHEMA_EXAMPLE}
         rows={5}
         code
         onChange={change}
       />
-      <TextField
-        name="tools"
-        label="Tools, as a JSON list"
-        placeholder={TOOLS_EXAMPLE}
-        rows={5}
-        code
-        onChange={change}
-      />
+      <TextField name="tools" label={TEXT.settings.tools} placeholder={TOOLS_EXAMPLE} rows={5} code onChange={change} />
       <div class="actions">
         <button type="button" onClick={() => changeSettings(NOTHING_SET)}>
-          Reset to the server defaults
+          {TEXT.settings.reset}
         </button>
         <form method="dialog">
           <button type="submit" class="primary">
-            Done
+            {TEXT.settings.done}
           </button>
         </form>
       </div>
@@ -137,7 +131,7 @@ function Hint({ name, hint }: { name: Field; hint: string }) {
 
 function asPlaceholder(name: Field, value: number | null | undefined): string {
   if (value === undefined || value === null) return "";
-  if (name === "seed" && value === RANDOM) return "random";
-  if (name === "max_tokens" && value === -1) return "no limit";
+  if (name === "seed" && value === RANDOM) return TEXT.settings.random;
+  if (name === "max_tokens" && value === -1) return TEXT.settings.unlimited;
   return String(value);
 }

@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { refused } from "../api/key";
 import { connection, obstacle } from "../models/watching";
+import { TEXT } from "../text";
 import { IconButton } from "../ui/Icon";
 import { LiveRegion } from "./LiveRegion";
 import { MessageView } from "./MessageView";
@@ -12,11 +13,6 @@ import type { Place } from "./tree";
 
 /** The number of messages that are rendered at first, and again whenever the first of them comes into view. */
 const PAGE = 30;
-const QUESTIONS = [
-  "Explain what a hash table is, with a small example.",
-  "Write a haiku about a horse at a gate.",
-  "What should I look for when I buy a used bicycle?",
-];
 
 /** The messages. Only the end of a long conversation is rendered until the user scrolls up. */
 export function Thread() {
@@ -81,7 +77,7 @@ export function Thread() {
         ref={scroller}
         // biome-ignore lint/a11y/noNoninteractiveTabindex: it must scroll without a mouse
         tabIndex={0}
-        aria-label="Messages"
+        aria-label={TEXT.chat.messages}
         onScroll={() => scrolling.peek()?.moved(id, count.peek())}
       >
         <div class="thread-inside" ref={inside}>
@@ -89,7 +85,7 @@ export function Thread() {
           {hidden > 0 && (
             <div ref={beginning} class="earlier">
               <button type="button" class="plain small" onClick={showEarlier}>
-                {hidden} earlier {hidden === 1 ? "message" : "messages"}
+                {TEXT.chat.earlier(hidden)}
               </button>
             </div>
           )}
@@ -100,7 +96,7 @@ export function Thread() {
       </section>
       {!following && (
         <div class="to-end">
-          <IconButton icon="down" label="To the end" onClick={() => scrolling.peek()?.toEnd()} />
+          <IconButton icon="down" label={TEXT.chat.scrollToEnd} onClick={() => scrolling.peek()?.toEnd()} />
         </div>
       )}
       <LiveRegion />
@@ -122,10 +118,10 @@ function Welcome() {
   const trouble = obstacle.value;
   return (
     <div class="welcome">
-      <h2>What would you like to know?</h2>
+      <h2>{TEXT.chat.welcome}</h2>
       {trouble ? <Obstacle {...trouble} /> : <Greeting />}
       <ul class="questions">
-        {QUESTIONS.map((question) => (
+        {TEXT.chat.suggestions.map((question) => (
           <li key={question}>
             <button type="button" onClick={() => void send(question, [])} disabled={!model.value}>
               {question}
@@ -140,14 +136,7 @@ function Welcome() {
 function Greeting() {
   return (
     <p class="quiet">
-      {model.value ? (
-        <>
-          You are talking to <strong>{model.value.id}</strong>, which runs on this server. What you write is kept in
-          this browser.
-        </>
-      ) : (
-        "Looking for models…"
-      )}
+      {model.value ? TEXT.chat.talkingTo(<strong>{model.value.id}</strong>) : TEXT.chat.lookingForModels}
     </p>
   );
 }
@@ -158,19 +147,16 @@ function Obstacle({ text, needsKey, noModel }: { text: string; needsKey: boolean
     <div class="obstacle" role="status">
       <p>{text}</p>
       {noModel && (
-        <p class="quiet">
-          Download one with <code>paddock pull OWNER/NAME</code>, or put GGUF files into the folder that the server was
-          started with (<code>--models-dir</code>). Then reload this page.
-        </p>
+        <p class="quiet">{TEXT.models.howToAdd(<code>paddock pull OWNER/NAME</code>, <code>--models-dir</code>)}</p>
       )}
       {needsKey && (
         <button type="button" class="primary" onClick={() => (refused.value = connection.value.problem)}>
-          Enter API key
+          {TEXT.key.enter}
         </button>
       )}
       {noModel && (
         <button type="button" onClick={() => location.reload()}>
-          Reload
+          {TEXT.models.reload}
         </button>
       )}
     </div>

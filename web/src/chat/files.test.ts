@@ -12,5 +12,5 @@ test("binary and large files are refused with a reason", async () => {
   expect(await textOf(file("c.png", 0x89, 0x50, 0, 1))).toBe("c.png is not a text file.");
   expect(await textOf(file("d.bin", 0x41, 0))).toBe("d.bin is not a text file.");
   const large = { name: "e", size: 3 * 1024 * 1024, arrayBuffer: () => Promise.reject(new Error("it was read")) };
-  expect(await textOf(large)).toBe("e is too large: 3 MB; at most 1 MB can be attached.");
+  expect(await textOf(large)).toBe("e is too large (3 MB; the limit is 1 MB).");
 });

@@ -1,5 +1,6 @@
 /** Reads files as text, or says why it cannot. */
 
+import { TEXT } from "../text";
 import type { Attachment } from "./tree";
 
 const LARGEST_FILE = 1024 * 1024;
@@ -9,7 +10,7 @@ export const MOST_FILES = 16;
 export async function textOf(file: Pick<File, "name" | "size" | "arrayBuffer">): Promise<Attachment | string> {
   const { name, size } = file;
   if (size > LARGEST_FILE) {
-    return `${name} is too large: ${megabytes(size)} MB; at most ${megabytes(LARGEST_FILE)} MB can be attached.`;
+    return TEXT.composer.tooLarge(name, megabytes(size), megabytes(LARGEST_FILE));
   }
   try {
     const bytes = new Uint8Array(await file.arrayBuffer());
@@ -18,7 +19,7 @@ export async function textOf(file: Pick<File, "name" | "size" | "arrayBuffer">):
   } catch {
     // Reported below.
   }
-  return `${name} is not a text file.`;
+  return TEXT.composer.notText(name);
 }
 
 function encodingOf([first, second]: Uint8Array): string {

@@ -6,6 +6,7 @@ import { href } from "../app/route";
 import * as store from "../history/store";
 import { preferred } from "../models/models";
 import { connection, loadFailed, talkers } from "../models/watching";
+import { TEXT } from "../text";
 import { AnswerBuilder, type Chunk, type Progress } from "./answer";
 import { newId } from "./ids";
 import { requestBody } from "./request";
@@ -373,7 +374,7 @@ async function receive({ now, abort, isOurs }: Running, start: Start): Promise<A
 /** An invalid setting must not be dropped: the answer would differ from what the user requested. */
 function refuseMistakes(): void {
   for (const [field, problem] of Object.entries(settingsProblems.value)) {
-    throw new ApiError(`The settings are invalid: ${problem}.`, 0, null, field);
+    throw new ApiError(TEXT.message.settingsInvalid(problem), 0, null, field);
   }
 }
 

@@ -38,14 +38,14 @@ test("errors are reported by field, and invalid fields are not sent", () => {
   expect(fields).toEqual({});
   expect(problems).toMatchObject({
     temperature: "Not a number",
-    top_p: "At most 1",
+    top_p: "Must be at most 1",
     top_k: "Must be a whole number",
-    repeat_penalty: "At least 0.01",
+    repeat_penalty: "Must be at least 0.01",
   });
-  expect(problems.schema).toMatch(/^Not JSON: /);
+  expect(problems.schema).toMatch(/^Invalid JSON: /);
   expect(problems.tools).toMatch(/^Tool 1 is not/);
   expect(parsed({ ...NOTHING_SET, schema: "[]" }).problems.schema).toMatch(/object/);
-  expect(parsed({ ...NOTHING_SET, tools: "{}" }).problems.tools).toMatch(/list/);
+  expect(parsed({ ...NOTHING_SET, tools: "{}" }).problems.tools).toMatch(/array/);
 });
 
 test("the summary names active settings", () => {

@@ -1,5 +1,7 @@
 /** The settings for answers. A field has the text that was typed; an empty field leaves the value to the server. */
 
+import { TEXT } from "../text";
+
 export interface Settings {
   system: string;
   temperature: string;
@@ -48,18 +50,18 @@ export interface NumberField {
 
 /** The limits are the server's. If it refuses a value anyway, the answer shows the error. */
 export const NUMBERS: NumberField[] = [
-  number("temperature", "Temperature", "0: always the most likely token", 0, 100),
-  number("top_p", "Top p", "Sample from the most likely tokens up to this total probability", 0, 1),
-  { ...number("top_k", "Top k", "Sample from this many most likely tokens; 0: all", -1, 2 ** 31 - 1), whole: true },
-  number("min_p", "Min p", "Minimum probability, relative to the most likely token", 0, 1),
-  number("repeat_penalty", "Repeat penalty", "Above 1: less repetition", 0.01, 100),
-  number("presence_penalty", "Presence penalty", "Penalty for tokens that already occur", -100, 100),
-  number("frequency_penalty", "Frequency penalty", "Penalty for each occurrence of a token", -100, 100),
-  { ...number("max_tokens", "Max tokens", "−1: up to the size of the context", -1, 2 ** 31 - 1), whole: true },
-  { ...number("seed", "Seed", "The same seed gives the same answer", -1, Number.MAX_SAFE_INTEGER), whole: true },
+  number("temperature", TEXT.settings.temperature, 0, 100),
+  number("top_p", TEXT.settings.topP, 0, 1),
+  { ...number("top_k", TEXT.settings.topK, -1, 2 ** 31 - 1), whole: true },
+  number("min_p", TEXT.settings.minP, 0, 1),
+  number("repeat_penalty", TEXT.settings.repeat, 0.01, 100),
+  number("presence_penalty", TEXT.settings.presence, -100, 100),
+  number("frequency_penalty", TEXT.settings.frequency, -100, 100),
+  { ...number("max_tokens", TEXT.settings.maxTokens, -1, 2 ** 31 - 1), whole: true },
+  { ...number("seed", TEXT.settings.seed, -1, Number.MAX_SAFE_INTEGER), whole: true },
 ];
 
-function number(name: Field, label: string, hint: string, least: number, most: number): NumberField {
+function number(name: Field, [label, hint]: readonly [string, string], least: number, most: number): NumberField {
   return { name, label, hint, least, most, whole: false };
 }
 
@@ -80,14 +82,14 @@ export function parsed(settings: Settings): { fields: Record<string, unknown>; p
   const stops = settings.stop.split("\n").filter((line) => line !== "");
   if (stops.length > 0) fields.stop = stops;
   read("schema", settings.schema, problems, (value) => {
-    if (!isObject(value)) return "A JSON schema is an object: { … }";
+    if (!isObject(value)) return TEXT.settings.notSchema;
     fields.response_format = { type: "json_schema", json_schema: { name: "answer", schema: value } };
     return null;
   });
   read("tools", settings.tools, problems, (value) => {
-    if (!Array.isArray(value)) return "Tools are a JSON list: [ … ]";
+    if (!Array.isArray(value)) return TEXT.settings.notTools;
     const place = value.findIndex((tool) => !isObject(tool) || !isObject(tool.function) || !tool.function.name);
-    if (place >= 0) return `Tool ${place + 1} is not { "type": "function", "function": { "name": … } }`;
+    if (place >= 0) return TEXT.settings.notTool(place + 1);
     if (value.length > 0) fields.tools = value;
     return null;
   });
@@ -95,10 +97,10 @@ export function parsed(settings: Settings): { fields: Record<string, unknown>; p
 }
 
 function problemWith(value: number, { least, most, whole }: NumberField): string | null {
-  if (!Number.isFinite(value)) return "Not a number";
-  if (whole && !Number.isInteger(value)) return "Must be a whole number";
-  if (value < least) return `At least ${least}`;
-  if (value > most) return `At most ${most}`;
+  if (!Number.isFinite(value)) return TEXT.settings.notNumber;
+  if (whole && !Number.isInteger(value)) return TEXT.settings.notWhole;
+  if (value < least) return TEXT.settings.least(least);
+  if (value > most) return TEXT.settings.most(most);
   return null;
 }
 
@@ -108,7 +110,7 @@ function read(name: Field, text: string, problems: Problems, use: (value: unknow
   try {
     value = JSON.parse(text);
   } catch (error) {
-    problems[name] = `Not JSON: ${(error as Error).message}`;
+    problems[name] = TEXT.settings.notJson((error as Error).message);
     return;
   }
   const problem = use(value);
@@ -122,10 +124,10 @@ function isObject(value: unknown): value is Record<string, unknown> & { function
 /** A short summary of what is set, shown beside the message box. */
 export function inForce(settings: Settings): string[] {
   const words: string[] = [];
-  if (settings.system.trim()) words.push("System prompt");
-  if (settings.schema.trim()) words.push("JSON schema");
-  if (settings.tools.trim()) words.push("Tools");
+  if (settings.system.trim()) words.push(TEXT.settings.chips.system);
+  if (settings.schema.trim()) words.push(TEXT.settings.chips.schema);
+  if (settings.tools.trim()) words.push(TEXT.settings.chips.tools);
   const numbers = NUMBERS.filter(({ name }) => settings[name].trim()).length + (settings.stop.trim() ? 1 : 0);
-  if (numbers > 0) words.push(numbers === 1 ? "1 parameter" : `${numbers} parameters`);
+  if (numbers > 0) words.push(TEXT.settings.parameters(numbers));
   return words;
 }

@@ -14,11 +14,11 @@ test("numbers are formatted", () => {
     "41.3 tokens/s",
     "1 token",
     "prompt 1,200 (1,000 cached)",
-    "first after 250 ms",
-    "cut at the limit of tokens",
+    "first token 250 ms",
+    "token limit reached",
   ]);
   expect(statisticsOf({ ...ANSWER, finish: null }, false).at(-1)).toBe("stopped");
-  expect(statisticsOf({ ...ANSWER, finish: null }, true).at(-1)).toBe("first after 250 ms");
+  expect(statisticsOf({ ...ANSWER, finish: null }, true).at(-1)).toBe("first token 250 ms");
 });
 
 test("durations have a suitable precision", () => {

@@ -1,25 +1,22 @@
 /** The statistics under an answer, as text. */
 
+import { TEXT } from "../text";
 import type { AnswerMessage } from "./tree";
 
-const ENDINGS: Record<string, string> = {
-  stop: "finished",
-  length: "cut at the limit of tokens",
-  tool_calls: "wants a result",
-  edited: "edited",
-};
+const ENDINGS: Record<string, string> = TEXT.statistics.endings;
 
 export function statisticsOf(answer: AnswerMessage, writing: boolean): string[] {
   const { statistics, firstToken, finish, open, problem } = answer;
   const words: string[] = [];
-  if (statistics?.tokensPerSecond) words.push(`${oneDigit(statistics.tokensPerSecond)} tokens/s`);
+  if (statistics?.tokensPerSecond) words.push(TEXT.statistics.speed(oneDigit(statistics.tokensPerSecond)));
   if (statistics) {
     words.push(counted(statistics.answerTokens, "token"));
-    const cached = statistics.cachedTokens > 0 ? ` (${whole(statistics.cachedTokens)} cached)` : "";
-    words.push(`prompt ${whole(statistics.promptTokens)}${cached}`);
+    const cached = statistics.cachedTokens > 0 ? whole(statistics.cachedTokens) : null;
+    words.push(TEXT.statistics.prompt(whole(statistics.promptTokens), cached));
   }
-  if (firstToken !== null) words.push(`first after ${seconds(firstToken)}`);
-  if (!writing && !open && problem === null) words.push(finish === null ? "stopped" : (ENDINGS[finish] ?? finish));
+  if (firstToken !== null) words.push(TEXT.statistics.firstToken(seconds(firstToken)));
+  if (!writing && !open && problem === null)
+    words.push(finish === null ? TEXT.statistics.stopped : (ENDINGS[finish] ?? finish));
   return words;
 }
 

@@ -1,5 +1,6 @@
 /** A conversation is a tree: an edited or regenerated message gets a sibling, and nothing is overwritten. */
 
+import { TEXT } from "../text";
 import type { Settings } from "./settings";
 
 export interface Attachment {
@@ -142,7 +143,7 @@ export function titleOf(text: string): string {
     .replace(/[#*_`>\s]+/g, " ")
     .trim()
     .slice(0, 4 * LONGEST_TITLE);
-  if (words.length <= LONGEST_TITLE) return words || "New chat";
+  if (words.length <= LONGEST_TITLE) return words || TEXT.chat.newChat;
   const cut = words.slice(0, LONGEST_TITLE);
   return `${cut.slice(0, Math.max(cut.lastIndexOf(" "), LONGEST_TITLE / 2)).trimEnd()}…`;
 }

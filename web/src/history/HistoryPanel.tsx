@@ -7,6 +7,7 @@ import type { Conversation } from "../chat/tree";
 import { Icon, IconButton } from "../ui/Icon";
 import { removed, renamed, saveFile, takeFile } from "./actions";
 import "./history.css";
+import { TEXT } from "../text";
 import { periods } from "./periods";
 import type { Found } from "./search";
 import { all, conversations, load, search } from "./store";
@@ -37,22 +38,22 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
   const excerpts = new Map(results.value?.map(({ conversation, excerpt }) => [conversation.id, excerpt]));
   const listed = results.value?.map(({ conversation }) => conversation) ?? known;
   return (
-    <nav class="history" aria-label="History">
+    <nav class="history" aria-label={TEXT.history.label}>
       <div class="history-head">
         <button type="button" class="new-chat" onClick={newChat}>
-          <Icon name="plus" /> New chat
+          <Icon name="plus" /> {TEXT.chat.newChat}
         </button>
         <span class="phone-only">
-          <IconButton icon="close" label="Close the history" onClick={onClose} />
+          <IconButton icon="close" label={TEXT.history.close} onClick={onClose} />
         </span>
       </div>
       <label class="search">
         <Icon name="search" />
-        <span class="hidden-visually">Search the history</span>
+        <span class="hidden-visually">{TEXT.history.search}</span>
         <input
           id="history-search"
           type="search"
-          placeholder="Search"
+          placeholder={TEXT.history.searchHint}
           autocomplete="off"
           value={query.value}
           onInput={({ currentTarget }) => (query.value = currentTarget.value)}
@@ -70,9 +71,7 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
           </section>
         ))}
         {listed.length === 0 && (
-          <p class="small quiet history-empty">
-            {asked ? "No conversation matches." : "Conversations are stored here, in this browser."}
-          </p>
+          <p class="small quiet history-empty">{asked ? TEXT.history.noResults : TEXT.history.empty}</p>
         )}
       </div>
       <div class="history-foot">
@@ -82,17 +81,17 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
           disabled={known.length === 0}
           onClick={async () => saveFile(await all())}
         >
-          <Icon name="export" /> Export
+          <Icon name="export" /> {TEXT.history.export}
         </button>
         <button type="button" class="plain small" onClick={() => chooser.current?.click()}>
-          <Icon name="import" /> Import
+          <Icon name="import" /> {TEXT.history.import}
         </button>
         <input
           ref={chooser}
           type="file"
           accept="application/json,.json"
           hidden
-          aria-label="File to import"
+          aria-label={TEXT.history.file}
           onChange={async ({ currentTarget }) => {
             const file = currentTarget.files?.[0];
             if (file) await takeFile(file);
@@ -134,16 +133,16 @@ function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt:
         {excerpt && <span class="small quiet entry-excerpt">{excerpt}</span>}
       </a>
       <span class="entry-tools">
-        <IconButton icon="edit" label={`Rename ${title}`} onClick={() => (renaming.value = true)} />
+        <IconButton icon="edit" label={TEXT.history.rename(title)} onClick={() => (renaming.value = true)} />
         <IconButton
           icon="export"
-          label={`Export ${title}`}
+          label={TEXT.history.exportOne(title)}
           onClick={async () => {
             const stored = await load(id);
             if (stored) saveFile([stored], title);
           }}
         />
-        <IconButton icon="bin" label={`Delete ${title}`} onClick={() => void removed(conversation)} />
+        <IconButton icon="bin" label={TEXT.history.remove(title)} onClick={() => void removed(conversation)} />
       </span>
     </li>
   );
@@ -163,7 +162,7 @@ function TitleField({ title, onDone }: { title: string; onDone: (title: string |
   return (
     <input
       ref={field}
-      aria-label="Title"
+      aria-label={TEXT.history.title}
       maxLength={200}
       defaultValue={title}
       onBlur={({ currentTarget }) => finish(currentTarget.value)}

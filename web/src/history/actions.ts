@@ -5,6 +5,7 @@ import { newId } from "../chat/ids";
 import { newChat } from "../chat/panels";
 import { conversation as opened, stopAll } from "../chat/session";
 import type { Conversation } from "../chat/tree";
+import { TEXT } from "../text";
 import { notify } from "../ui/notices";
 import { add, change, remove, storageProblem } from "./store";
 import { exported, ImportProblem, imported, type Stored } from "./transfer";
@@ -22,7 +23,7 @@ export async function removed(conversation: Conversation): Promise<void> {
   const wasOpen = opened.value?.id === conversation.id;
   if (wasOpen) newChat();
   const stored = await remove(conversation.id);
-  notify(`“${conversation.title}” is deleted.`, stored ? () => void restore(stored, wasOpen) : null);
+  notify(TEXT.history.removed(conversation.title), stored ? () => void restore(stored, wasOpen) : null);
 }
 
 async function restore(stored: Stored, show: boolean): Promise<void> {
@@ -49,18 +50,13 @@ export function fileName(title: string, now: Date): string {
 
 export async function takeFile(file: File): Promise<void> {
   try {
-    if (file.size > LARGEST_IMPORT) throw new ImportProblem("The file is larger than 256 MB.");
+    if (file.size > LARGEST_IMPORT) throw new ImportProblem(TEXT.history.tooLarge);
     const stored = imported(await file.text());
     const count = await add(stored, newId);
     if (count === null) throw new ImportProblem(storageProblem.value ?? "");
-    const known = stored.length - count;
-    notify(`${number(count)} imported${known > 0 ? `; ${number(known)} had been here already` : ""}.`);
+    notify(TEXT.history.imported(count, stored.length - count));
   } catch (error) {
     if (!(error instanceof ImportProblem)) throw error;
-    notify(`Nothing was imported. ${error.message}`);
+    notify(TEXT.history.notImported(error.message));
   }
-}
-
-function number(count: number): string {
-  return count === 1 ? "1 conversation" : `${count} conversations`;
 }

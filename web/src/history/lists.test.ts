@@ -22,7 +22,7 @@ test("conversations are listed by the calendar, newest first", () => {
   expect(periods(ALL, NOW).map(({ name, conversations }) => [name, ...conversations.map(({ id }) => id)])).toEqual([
     ["Today", "3"],
     ["Yesterday", "2"],
-    ["Last seven days", "4"],
+    ["Last 7 days", "4"],
     ["December 2025", "1"],
   ]);
 });

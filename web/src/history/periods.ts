@@ -1,6 +1,7 @@
 /** Groups conversations by the time of their last message, the newest first. */
 
 import type { Conversation } from "../chat/tree";
+import { TEXT } from "../text";
 
 export interface Period {
   name: string;
@@ -23,10 +24,10 @@ export function periods(conversations: Conversation[], now: Date): Period[] {
 function periodOf(when: Date, now: Date): string {
   // By the user's calendar. Rounding handles days that are an hour longer or shorter.
   const days = Math.round((midnight(now) - midnight(when)) / DAY);
-  if (days <= 0) return "Today";
-  if (days === 1) return "Yesterday";
-  if (days < 7) return "Last seven days";
-  if (days < 30) return "Last thirty days";
+  if (days <= 0) return TEXT.history.periods[0];
+  if (days === 1) return TEXT.history.periods[1];
+  if (days < 7) return TEXT.history.periods[2];
+  if (days < 30) return TEXT.history.periods[3];
   return when.toLocaleDateString("en", { month: "long", year: "numeric" });
 }
 

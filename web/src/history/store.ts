@@ -8,6 +8,7 @@
 import { signal } from "@preact/signals";
 import { type DBSchema, type IDBPDatabase, openDB } from "idb";
 import type { Conversation, Message } from "../chat/tree";
+import { TEXT } from "../text";
 import { type Found, found } from "./search";
 import { copyOf, type Stored } from "./transfer";
 
@@ -58,7 +59,7 @@ async function attempt<T>(otherwise: T, work: (db: IDBPDatabase<Schema>) => Prom
     return result;
   } catch (error) {
     opened = null;
-    storageProblem.value = `This browser does not store the history: ${(error as Error).message || String(error)}`;
+    storageProblem.value = TEXT.history.notStored((error as Error).message || String(error));
     return otherwise;
   }
 }

@@ -1,6 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
+import { TEXT } from "../text";
 import type { Column } from "./history";
 import { scheme } from "./scheme";
 import { duration } from "./words";
@@ -158,7 +159,7 @@ function moments(_: uPlot, __: number, first: number, last: number): number[] {
 
 function agos(plot: uPlot, moments: number[]): string[] {
   const now = plot.scales.x?.max ?? 0;
-  return moments.map((moment) => (now - moment < 1 ? "now" : `−${duration(now - moment)}`));
+  return moments.map((moment) => (now - moment < 1 ? TEXT.live.now : `−${duration(now - moment)}`));
 }
 
 /** A canvas does not support custom properties, so their current colours are read from the page. */

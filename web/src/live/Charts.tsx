@@ -1,5 +1,6 @@
 import "./charts.css";
 import { signal } from "@preact/signals";
+import { TEXT } from "../text";
 import { Chart } from "./Chart";
 import { type Column, KEPT, QUANTILE_SPAN, seriesOf } from "./history";
 import { history, state } from "./stream";
@@ -17,19 +18,19 @@ export function Charts() {
   const series = seriesOf(history.value, span.value, chosen);
   const common = { times: series.times, span: span.value };
   return (
-    <section class="charts" aria-label="The last minutes">
+    <section class="charts" aria-label={TEXT.live.recent}>
       <div class="charts-choice">
-        <h2>The last minutes</h2>
+        <h2>{TEXT.live.recent}</h2>
         {models.length > 1 && (
           <label>
-            <span class="hidden-visually">Model of the charts</span>
+            <span class="hidden-visually">{TEXT.live.modelOfCharts}</span>
             <select
               value={chosen ?? ""}
               onChange={(event) => {
                 subject.value = event.currentTarget.value || null;
               }}
             >
-              <option value="">All models</option>
+              <option value="">{TEXT.live.allModels}</option>
               {models.map((id) => (
                 <option key={id} value={id}>
                   {id}
@@ -39,7 +40,7 @@ export function Charts() {
           </label>
         )}
         <fieldset class="spans">
-          <legend class="hidden-visually">Time shown</legend>
+          <legend class="hidden-visually">{TEXT.live.span}</legend>
           {SPANS.map((choice) => (
             <button
               key={choice}
@@ -49,32 +50,32 @@ export function Charts() {
                 span.value = choice;
               }}
             >
-              {choice / 60} min
+              {TEXT.live.minutes(choice / 60)}
             </button>
           ))}
         </fieldset>
       </div>
       <Chart
         {...common}
-        title="Tokens per second"
+        title={TEXT.live.charts.tokens}
         compressed
         write={rate}
         lines={[
-          { name: "answered", colour: "--accent", values: series.answered, fill: true },
-          { name: "read", colour: "--hot", values: series.read },
-          { name: "cached", colour: "--stored", values: series.cached, dash: [5, 3] },
+          { name: TEXT.live.lines.generated, colour: "--accent", values: series.answered, fill: true },
+          { name: TEXT.live.lines.prompt, colour: "--hot", values: series.read },
+          { name: TEXT.live.lines.cached, colour: "--stored", values: series.cached, dash: [5, 3] },
         ]}
       />
-      <Chart {...common} title="First token" {...waits(series.firstTokenMedian, series.firstTokenSlow)} />
-      <Chart {...common} title="Between tokens" {...waits(series.interTokenMedian, series.interTokenSlow)} />
+      <Chart {...common} title={TEXT.live.charts.first} {...waits(series.firstTokenMedian, series.firstTokenSlow)} />
+      <Chart {...common} title={TEXT.live.charts.inter} {...waits(series.interTokenMedian, series.interTokenSlow)} />
       <Chart
         {...common}
-        title="Requests"
+        title={TEXT.live.charts.requests}
         whole
         write={count}
         lines={[
-          { name: "running", colour: "--accent", values: series.running, fill: true },
-          { name: "waiting", colour: "--hot", values: series.waiting, dash: [5, 3] },
+          { name: TEXT.live.lines.running, colour: "--accent", values: series.running, fill: true },
+          { name: TEXT.live.lines.waiting, colour: "--hot", values: series.waiting, dash: [5, 3] },
         ]}
       />
     </section>
@@ -84,7 +85,7 @@ export function Charts() {
 /** The latency: the median and a high percentile. */
 function waits(median: Column, slow: Column) {
   return {
-    note: `over ${QUANTILE_SPAN} s`,
+    note: TEXT.live.over(QUANTILE_SPAN),
     write: seconds,
     lines: [
       { name: "p50", colour: "--accent", values: median },

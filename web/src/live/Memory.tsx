@@ -1,5 +1,6 @@
 import "./memory.css";
 import type { LiveModel } from "../api/live";
+import { TEXT } from "../text";
 import { state } from "./stream";
 import { bytes, percent } from "./words";
 
@@ -9,10 +10,10 @@ export function Memory() {
   if (!now) return null;
   const { memory, gpu_memory: gpu, models } = now;
   return (
-    <section class="panel memory" aria-label="Memory">
-      <MemoryBar title="Memory" {...memory} parts={partsOf(models, (model) => model.memory)} />
+    <section class="panel memory" aria-label={TEXT.live.memory}>
+      <MemoryBar title={TEXT.live.memory} {...memory} parts={partsOf(models, (model) => model.memory)} />
       {(gpu.limit !== null || gpu.used > 0) && (
-        <MemoryBar title="GPU memory" {...gpu} parts={partsOf(models, (model) => model.gpu_memory)} />
+        <MemoryBar title={TEXT.live.gpuMemory} {...gpu} parts={partsOf(models, (model) => model.gpu_memory)} />
       )}
     </section>
   );
@@ -54,13 +55,13 @@ function MemoryBar({
       </div>
       <p class="memory-sum">
         <strong>{bytes(used)}</strong>
-        {limit === null ? " held; no limit" : ` of ${bytes(limit)}, ${percent(used / limit)}`}
+        {limit === null ? TEXT.live.noLimit : TEXT.live.ofLimit(bytes(limit), percent(used / limit))}
       </p>
       <ul class="memory-parts">
         {parts.map(({ id, bytes: size, loading }, place) => (
           <li key={id}>
             <i class={classOf(place, loading)} aria-hidden="true" />
-            {id} <span class="quiet">{loading ? `about ${bytes(size)}` : bytes(size)}</span>
+            {id} <span class="quiet">{loading ? TEXT.live.about(bytes(size)) : bytes(size)}</span>
           </li>
         ))}
       </ul>

@@ -2,6 +2,7 @@ import "./models.css";
 import { useState } from "preact/hooks";
 import { ApiError, postJson } from "../api/client";
 import type { LiveModel } from "../api/live";
+import { TEXT } from "../text";
 import { Slots } from "./Slots";
 import { state } from "./stream";
 import { bytes, count, counted, duration, percent } from "./words";
@@ -14,8 +15,8 @@ export function Models() {
   const broken = models.filter((model) => model.broken);
   return (
     <section class="panel live-models" aria-labelledby="models-title">
-      <h2 id="models-title">Models</h2>
-      {models.length === 0 && <p class="quiet">There is no model that you may use.</p>}
+      <h2 id="models-title">{TEXT.models.label}</h2>
+      {models.length === 0 && <p class="quiet">{TEXT.live.noModels}.</p>}
       {there.map((model) => (
         <article key={model.id} class="live-model" aria-label={model.id}>
           <ModelHead model={model} />
@@ -29,7 +30,7 @@ export function Models() {
                   <i key={place} />
                 ))}
               </span>
-              {counted(model.waiting, "request")} waiting
+              {TEXT.live.requestsWaiting(counted(model.waiting, "request"))}
             </p>
           )}
         </article>
@@ -41,7 +42,7 @@ export function Models() {
       ))}
       {broken.length > 0 && (
         <details class="broken-files">
-          <summary>{counted(broken.length, "file")} cannot be loaded</summary>
+          <summary>{TEXT.live.cannotLoad(counted(broken.length, "file"))}</summary>
           {broken.map(({ id, reason }) => (
             <p key={id}>
               <b>{id}</b>: {reason}
@@ -76,9 +77,14 @@ function ModelHead({ model }: { model: LiveModel }) {
       <div class="model-head">
         <h3>{id}</h3>
         <span class={`model-state ${state}`}>{state}</span>
-        {pinned && <span class="model-state">pinned</span>}
-        <button type="button" disabled={asking} onClick={act} aria-label={`${there ? "Unload" : "Load"} ${id}`}>
-          {there ? "Unload" : "Load"}
+        {pinned && <span class="model-state">{TEXT.live.pinned}</span>}
+        <button
+          type="button"
+          disabled={asking}
+          onClick={act}
+          aria-label={there ? TEXT.models.unloadOne(id) : TEXT.models.loadOne(id)}
+        >
+          {there ? TEXT.models.unload : TEXT.models.load}
         </button>
       </div>
       <p class="live-model-facts">{factsOf(model).join(" · ")}</p>
@@ -93,7 +99,12 @@ function ModelHead({ model }: { model: LiveModel }) {
 
 function LoadProgress({ model: { id, progress } }: { model: LiveModel }) {
   return (
-    <progress class="load" max={1} {...(progress !== null && { value: progress })} aria-label={`${id} is loading`}>
+    <progress
+      class="load"
+      max={1}
+      {...(progress !== null && { value: progress })}
+      aria-label={TEXT.models.loadingOne(id)}
+    >
       {progress !== null && percent(progress)}
     </progress>
   );
@@ -101,15 +112,16 @@ function LoadProgress({ model: { id, progress } }: { model: LiveModel }) {
 
 function factsOf({ kind, state, memory, gpu_memory, context, leaves_in }: LiveModel): string[] {
   const facts: string[] = [kind];
-  const [about, there] = state === "loaded" ? ["", true] : ["about ", false];
-  if (memory !== null) facts.push(`${about}${bytes(memory)}`);
-  if (gpu_memory) facts.push(`${about}${bytes(gpu_memory)} on the GPU`);
-  if (context !== null) facts.push(`context ${count(context)}`);
-  if (there && leaves_in !== null) facts.push(`unloads in ${duration(leaves_in)} if idle`);
+  const there = state === "loaded";
+  const size = (amount: number) => (there ? bytes(amount) : TEXT.live.about(bytes(amount)));
+  if (memory !== null) facts.push(size(memory));
+  if (gpu_memory) facts.push(TEXT.live.onGpu(size(gpu_memory)));
+  if (context !== null) facts.push(TEXT.live.context(count(context)));
+  if (there && leaves_in !== null) facts.push(TEXT.live.unloadsIfIdle(duration(leaves_in)));
   return facts;
 }
 
 function explained(error: unknown, action: string): string {
   if (!(error instanceof ApiError)) throw error;
-  return error.status === 403 ? `An admin key is required to ${action} models: ${error.message}` : error.message;
+  return error.status === 403 ? TEXT.live.adminRequired(action, error.message) : error.message;
 }

@@ -1,6 +1,7 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Tree, TreeNode } from "../api/live";
+import { TEXT } from "../text";
 import { SlotChip, slotColour } from "./Slots";
 import { type Box, layOut, neighbour, pathsIn, rowHeightFor } from "./treeLayout";
 import { count, counted, listed } from "./words";
@@ -38,7 +39,7 @@ export function PrefixTree({ tree }: { tree: Tree }) {
           ref={field}
           class={boxes.length > MOST_MOVED ? "tree" : "tree gentle"}
           role="tree"
-          aria-label={`Prefix tree of ${tree.model}`}
+          aria-label={TEXT.live.treeOf(tree.model)}
           tabIndex={-1}
           style={{ height: `${height}px` }}
           onKeyDown={onKeyDown}
@@ -117,24 +118,20 @@ function Explanation({ nodes, pointed, reached }: Explained) {
   return (
     <div class="explanation">
       <p>
-        <strong>{counted(node.tokens, "token")}</strong> from {count(node.start)} on · {tierWords(node)} ·{" "}
-        {counted(node.hits, "hit")} ·{" "}
+        <strong>{counted(node.tokens, "token")}</strong>
+        {TEXT.live.from(count(node.start))} · {tierWords(node)} · {counted(node.hits, "hit")} ·{" "}
         {node.slots.length === 0 ? (
-          "not in use"
+          TEXT.live.unused
         ) : (
           <>
-            used by{" "}
+            {TEXT.live.usedBy}{" "}
             {node.slots.map((slot) => (
               <SlotChip key={slot} id={slot} />
             ))}
           </>
         )}
       </p>
-      {node.text === null ? (
-        <p class="quiet">Its text is hidden from your key.</p>
-      ) : (
-        <p class="explanation-text">{node.text}</p>
-      )}
+      {node.text === null ? <p class="quiet">{TEXT.live.hidden}</p> : <p class="explanation-text">{node.text}</p>}
     </div>
   );
 }
@@ -142,9 +139,9 @@ function Explanation({ nodes, pointed, reached }: Explained) {
 function TreeKey() {
   return (
     <p class="tree-key quiet small">
-      <span class="span hot" aria-hidden="true" /> in cells <span class="span stored" aria-hidden="true" /> in host
-      memory <span class="span hot stored" aria-hidden="true" /> both · <b>512</b> tokens, <b>×3</b> hits, and the slots
-      that use them now · point at a span, or use the arrow keys
+      <span class="span hot" aria-hidden="true" /> {TEXT.live.inCells} <span class="span stored" aria-hidden="true" />{" "}
+      {TEXT.live.inHost} <span class="span hot stored" aria-hidden="true" /> both · <b>512</b> tokens, <b>×3</b> hits,
+      and the slots that use them now · point at a span, or use the arrow keys
     </p>
   );
 }
@@ -154,8 +151,8 @@ function tiersOf({ hot, stored }: TreeNode): string[] {
 }
 
 export function tierWords({ hot, stored }: TreeNode): string {
-  if (hot) return stored ? "in cells and in host memory" : "in cells";
-  return stored ? "in host memory" : "to be evicted";
+  if (hot) return stored ? TEXT.live.inBoth : TEXT.live.inCells;
+  return stored ? TEXT.live.inHost : TEXT.live.inNone;
 }
 
 function labelOf(node: TreeNode): string {

@@ -1,6 +1,7 @@
 import "./tree.css";
 import { signal } from "@preact/signals";
 import type { Tree } from "../api/live";
+import { TEXT } from "../text";
 import { PrefixTree } from "./PrefixTree";
 import { trees } from "./stream";
 import { TreeTable } from "./TreeTable";
@@ -15,10 +16,10 @@ export function PrefixTrees() {
   return (
     <section class="panel prefixes" aria-labelledby="prefixes-title">
       <div class="prefixes-head">
-        <h2 id="prefixes-title">Prefix tree</h2>
+        <h2 id="prefixes-title">{TEXT.live.tree}</h2>
         {models.length > 1 && (
           <label>
-            <span class="hidden-visually">Model of the prefix tree</span>
+            <span class="hidden-visually">{TEXT.live.modelOfTree}</span>
             <select
               value={tree?.model ?? ""}
               onChange={(event) => {
@@ -33,14 +34,12 @@ export function PrefixTrees() {
         )}
         {tree && <Tiers tree={tree} />}
       </div>
-      {!tree && <p class="quiet">No loaded model has a cached prompt.</p>}
-      {tree && tree.nodes.length === 0 && <p class="quiet">The cache is empty: the first prompt fills it.</p>}
+      {!tree && <p class="quiet">{TEXT.live.nothingCached}</p>}
+      {tree && tree.nodes.length === 0 && <p class="quiet">{TEXT.live.cacheEmpty}</p>}
       {tree && tree.nodes.length > 0 && (
         <>
           <PrefixTree tree={tree} />
-          {tree.omitted > 0 && (
-            <p class="quiet small">{counted(tree.omitted, "smaller span is", "smaller spans are")} not drawn.</p>
-          )}
+          {tree.omitted > 0 && <p class="quiet small">{TEXT.live.notDrawn(tree.omitted)}</p>}
           <TreeTable tree={tree} />
         </>
       )}
@@ -54,23 +53,23 @@ function Tiers({ tree: { cells, stored, hits, misses, evictions } }: { tree: Tre
   return (
     <dl class="tiers">
       <div class="hot">
-        <dt>in cells</dt>
+        <dt>{TEXT.live.tiers.cells}</dt>
         <dd>
           {count(cells.used)} of {count(cells.total)}
         </dd>
       </div>
       <div class="stored">
-        <dt>stored</dt>
+        <dt>{TEXT.live.tiers.stored}</dt>
         <dd>
           {bytes(stored.used)} of {bytes(stored.limit)}
         </dd>
       </div>
       <div>
-        <dt>hits</dt>
+        <dt>{TEXT.live.tiers.hits}</dt>
         <dd>{asked > 0 ? `${percent(hits / asked)} of ${counted(asked, "prompt")}` : "–"}</dd>
       </div>
       <div>
-        <dt>evicted</dt>
+        <dt>{TEXT.live.tiers.evicted}</dt>
         <dd>{count(evictions)}</dd>
       </div>
     </dl>

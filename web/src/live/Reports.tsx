@@ -1,5 +1,6 @@
 import "./reports.css";
 import type { CacheReport } from "../api/live";
+import { TEXT } from "../text";
 import { partsOf, placeOf, REASONS } from "./reportWords";
 import { reports } from "./stream";
 import { count } from "./words";
@@ -9,17 +10,18 @@ export function Reports() {
   const models = [...reports.value.values()].filter((one) => one.reports.length > 0);
   return (
     <section class="panel reports" aria-labelledby="reports-title">
-      <h2 id="reports-title">Why was it not cached?</h2>
-      {models.length === 0 && <p class="quiet">The next prompts will be explained here.</p>}
+      <h2 id="reports-title">{TEXT.live.reports}</h2>
+      {models.length === 0 && <p class="quiet">{TEXT.live.noReports}</p>}
       {models.map(({ model, reports }) => (
         <div key={model}>
           {models.length > 1 && <h3>{model}</h3>}
-          <ul aria-label={`Last prompts of ${model}`}>
+          <ul aria-label={TEXT.live.reportsOf(model)}>
             {[...reports].reverse().map(({ id, key, report }) => (
               <li key={id} class={`report ${report.reason}`}>
                 <p class="report-head">
                   <Bar report={report} />
-                  <b>{count(report.prompt_tokens - report.computed)}</b> of {count(report.prompt_tokens)} reused
+                  <b>{count(report.prompt_tokens - report.computed)}</b>
+                  {TEXT.live.reused(count(report.prompt_tokens))}
                   {partsOf(report) !== "" && <span class="quiet"> ({partsOf(report)})</span>}
                   {key !== null && <span class="slot-key">{key}</span>}
                 </p>
@@ -54,7 +56,7 @@ function Parted({ report: { parted } }: { report: CacheReport }) {
       {parted.known !== null && (
         <>
           {" "}
-          against <code>{parted.known}</code>
+          {TEXT.live.against} <code>{parted.known}</code>
         </>
       )}
     </>

@@ -1,5 +1,6 @@
 import "./slots.css";
 import type { LiveModel, Slot } from "../api/live";
+import { TEXT } from "../text";
 import { count } from "./words";
 
 /** More idle slots than this are summarised in one line. */
@@ -12,7 +13,7 @@ export function Slots({ model: { id, slots } }: { model: LiveModel }) {
   return (
     <>
       {shown.length > 0 && (
-        <ul class="slots" aria-label={`Slots of ${id}`}>
+        <ul class="slots" aria-label={TEXT.live.slotsOf(id)}>
           {shown.map((slot) => (
             <SlotRow key={slot.id} slot={slot} />
           ))}
@@ -20,7 +21,9 @@ export function Slots({ model: { id, slots } }: { model: LiveModel }) {
       )}
       {shown.length < slots.length && (
         <p class="quiet small slots-idle">
-          {idle.length === slots.length ? `All ${count(idle.length)} slots idle` : `${count(idle.length)} more idle`}
+          {idle.length === slots.length
+            ? TEXT.live.allIdle(count(idle.length))
+            : TEXT.live.moreIdle(count(idle.length))}
         </p>
       )}
     </>
@@ -40,13 +43,11 @@ export function slotColour(id: number): string {
   return `var(--slot-${id % 8})`;
 }
 
-const DOINGS = { idle: "idle", prompt: "reading", answer: "answering" };
-
 function SlotRow({ slot }: { slot: Slot }) {
   return (
     <li class={`slot ${slot.state}`}>
       <SlotChip id={slot.id} idle={slot.state === "idle"} />
-      <span class="slot-state">{DOINGS[slot.state]}</span>
+      <span class="slot-state">{TEXT.live.slotStates[slot.state]}</span>
       <SlotBar slot={slot} />
       {slot.state !== "idle" && <SlotWords slot={slot} />}
       {slot.key !== null && <span class="slot-key">{slot.key}</span>}
@@ -75,14 +76,14 @@ function SlotWords({ slot: { state, prompt_tokens, prompt_done, cached_tokens, a
     <span class="slot-words">
       {cached_tokens > 0 && (
         <>
-          <b class="cached">{count(cached_tokens)}</b> cached ·{" "}
+          <b class="cached">{count(cached_tokens)}</b> {TEXT.live.cached} ·{" "}
         </>
       )}
       <b class="read">{read}</b>
-      {state === "prompt" ? ` of ${count(prompt_tokens - cached_tokens)} read` : " read · "}
+      {state === "prompt" ? TEXT.live.processedOf(count(prompt_tokens - cached_tokens)) : TEXT.live.processed}
       {state === "answer" && (
         <>
-          <b class="answered">{count(answered_tokens)}</b> answered
+          <b class="answered">{count(answered_tokens)}</b> {TEXT.live.generated}
         </>
       )}
     </span>

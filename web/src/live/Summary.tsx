@@ -1,4 +1,5 @@
 import "./summary.css";
+import { TEXT } from "../text";
 import { paces } from "./history";
 import { type Connection, connection, history, state } from "./stream";
 import { verdict } from "./verdict";
@@ -10,7 +11,7 @@ export function Summary() {
   const note = noteOf(connection.value);
   return (
     <header class="summary">
-      <h1 class={`verdict ${judged?.tone ?? "calm"}`}>{judged?.text ?? "What is the server doing?"}</h1>
+      <h1 class={`verdict ${judged?.tone ?? "calm"}`}>{judged?.text ?? TEXT.live.question}</h1>
       <p class={`connection ${connection.value.kind}`} role="status">
         <span class="connection-dot" aria-hidden="true" />
         {note}
@@ -22,14 +23,14 @@ export function Summary() {
 function noteOf(connection: Connection): string {
   switch (connection.kind) {
     case "connecting":
-      return "Connecting";
+      return TEXT.live.connection.connecting;
     case "open":
-      return "Live";
+      return TEXT.live.connection.open;
     case "paused":
-      return "Paused while this tab is hidden";
+      return TEXT.live.connection.paused;
     case "lost":
-      return `Not live: ${connection.reason}. The data is old; reconnecting`;
+      return TEXT.live.connection.lost(connection.reason);
     case "refused":
-      return `Not available: ${connection.reason}`;
+      return TEXT.live.connection.refused(connection.reason);
   }
 }

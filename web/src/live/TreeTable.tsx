@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import type { Tree } from "../api/live";
+import { TEXT } from "../text";
 import { tierWords } from "./PrefixTree";
 import { count } from "./words";
 
@@ -8,15 +9,15 @@ export function TreeTable({ tree }: { tree: Tree }) {
   const [open, setOpen] = useState(false);
   return (
     <details class="tree-table" onToggle={(event) => setOpen(event.currentTarget.open)}>
-      <summary>As a table</summary>
+      <summary>{TEXT.live.asTable}</summary>
       {open && (
         // biome-ignore lint/a11y/noNoninteractiveTabindex: it must scroll by the keyboard
-        <section class="table-scroll" aria-label="Spans" tabIndex={0}>
+        <section class="table-scroll" aria-label={TEXT.live.spans} tabIndex={0}>
           <table>
-            <caption class="hidden-visually">Spans of the prefix tree of {tree.model}</caption>
+            <caption class="hidden-visually">{TEXT.live.spansOf(tree.model)}</caption>
             <thead>
               <tr>
-                {["Span", "After", "From", "Tokens", "Where", "Hits", "Slots", "Text"].map((title) => (
+                {TEXT.live.columns.map((title) => (
                   <th key={title} scope="col">
                     {title}
                   </th>
@@ -33,7 +34,7 @@ export function TreeTable({ tree }: { tree: Tree }) {
                   <td>{tierWords(node)}</td>
                   <td>{count(node.hits)}</td>
                   <td>{node.slots.join(", ") || "–"}</td>
-                  <td class="cell-text">{node.text ?? "not shown to you"}</td>
+                  <td class="cell-text">{node.text ?? TEXT.live.notShown}</td>
                 </tr>
               ))}
             </tbody>

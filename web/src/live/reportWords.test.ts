@@ -19,7 +19,7 @@ function aReport(reused: Partial<CacheReport["reused"]>): CacheReport {
 
 test("only tiers that gave tokens are named", () => {
   expect(partsOf(aReport({}))).toBe("");
-  expect(partsOf(aReport({ cells: 9, disk: 2000 }))).toBe("9 from cells, 2,000 from disk");
+  expect(partsOf(aReport({ cells: 9, disk: 2000 }))).toBe("9 from KV cache, 2,000 from disk");
 });
 
 test("a place is named by its message, its tool, or its character", () => {

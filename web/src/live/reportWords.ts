@@ -1,28 +1,21 @@
 /** Cache reports in words. */
 
 import type { CacheReport, Parting } from "../api/live";
+import { TEXT } from "../text";
 import { count } from "./words";
 
-export const REASONS: Record<CacheReport["reason"], string> = {
-  hit: "The whole prompt is known.",
-  extended: "It goes on where the known prompt ends.",
-  changed: "It differs from the nearest known prompt.",
-  evicted: "Most of it was known, but has been evicted.",
-  not_reusable: "Most of it is cached, but could not be reused.",
-  new: "No known prompt begins like this one.",
-  off: "The cache was not used.",
-};
+export const REASONS: Record<CacheReport["reason"], string> = TEXT.live.reasons;
 
-/** `12 from cells, 300 from disk`. */
+/** `12 from KV cache, 300 from disk`. */
 export function partsOf({ reused }: CacheReport): string {
   const parts: [number, string][] = [
-    [reused.cells, "cells"],
-    [reused.host, "host memory"],
-    [reused.disk, "disk"],
+    [reused.cells, TEXT.live.sources.cells],
+    [reused.host, TEXT.live.sources.host],
+    [reused.disk, TEXT.live.sources.disk],
   ];
   return parts
     .filter(([tokens]) => tokens > 0)
-    .map(([tokens, tier]) => `${count(tokens)} from ${tier}`)
+    .map(([tokens, tier]) => TEXT.live.fromSource(count(tokens), tier))
     .join(", ");
 }
 

@@ -5,6 +5,7 @@ import { ApiError, errorOf, getEvents } from "../api/client";
 import { key } from "../api/key";
 import type { LiveState, Reports, Tree } from "../api/live";
 import type { ServerEvent } from "../api/sse";
+import { TEXT } from "../text";
 import { remember, type Sample, sampleOf } from "./history";
 
 export type Connection =
@@ -61,7 +62,7 @@ async function follow(signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     const silence = new Silence(SILENCE);
     let heard = false;
-    let reason = "the server closed the stream";
+    let reason = TEXT.live.connection.closed as string;
     try {
       for await (const event of getEvents("/live", AbortSignal.any([signal, silence.signal]))) {
         silence.broken();
@@ -78,7 +79,7 @@ async function follow(signal: AbortSignal): Promise<void> {
         return;
       }
       if (silence.signal.aborted) reason = `no data for ${SILENCE / 1000} s`;
-      else reason = error instanceof ApiError ? error.message.replace(/\.$/, "") : "the connection was lost";
+      else reason = error instanceof ApiError ? error.message.replace(/\.$/, "") : TEXT.live.connection.broken;
     } finally {
       silence.over();
     }

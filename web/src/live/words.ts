@@ -40,7 +40,7 @@ export function duration(value: number): string {
 }
 
 export function percent(share: number): string {
-  return `${count(share * 100)} %`;
+  return `${count(share * 100)}%`;
 }
 
 /** `a`, `a and b`, `a, b and c`. */

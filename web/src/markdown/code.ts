@@ -1,5 +1,6 @@
 /** A block of code: its language, a copy button, and highlighting once it no longer grows. */
 
+import { TEXT } from "../text";
 import { copyText } from "../ui/copy";
 import type { CodeBlock } from "./blocks";
 
@@ -17,17 +18,17 @@ export function codeFrame({ language, code }: Pick<CodeBlock, "language" | "code
   const head = document.createElement("div");
   head.className = "code-head";
   const name = document.createElement("span");
-  name.textContent = language || "text";
+  name.textContent = language || TEXT.markdown.plain;
   const copy = document.createElement("button");
   copy.type = "button";
   copy.className = "plain small";
-  copy.textContent = "Copy";
+  copy.textContent = TEXT.app.copy;
   copy.addEventListener("click", () => void copied(copy, frame));
   head.append(name, copy);
   const pre = document.createElement("pre");
   pre.tabIndex = 0;
   pre.setAttribute("role", "region");
-  pre.setAttribute("aria-label", language ? `Code, ${language}` : "Code");
+  pre.setAttribute("aria-label", TEXT.markdown.code(language));
   pre.append(document.createElement("code"));
   frame.append(head, pre);
   growCode(frame, { language, code });
@@ -78,8 +79,8 @@ async function colour(element: HTMLElement, language: string): Promise<void> {
 }
 
 async function copied(button: HTMLElement, frame: HTMLElement): Promise<void> {
-  button.textContent = (await copyText(codeIn(frame).textContent ?? "")) ? "Copied" : "Not allowed";
-  setTimeout(() => (button.textContent = "Copy"), 1500);
+  button.textContent = (await copyText(codeIn(frame).textContent ?? "")) ? TEXT.app.copied : TEXT.markdown.notCopied;
+  setTimeout(() => (button.textContent = TEXT.app.copy), 1500);
 }
 
 function codeIn(frame: HTMLElement): HTMLElement {

@@ -5,6 +5,7 @@
 
 import DOMPurify from "dompurify";
 import { Marked } from "marked";
+import { TEXT } from "../text";
 import { footnotes } from "./footnotes";
 import { formulas } from "./formulas";
 
@@ -59,7 +60,7 @@ function linked(media: Element): void {
   const address = media.getAttribute("src") ?? media.getAttribute("href") ?? "";
   const link = media.ownerDocument.createElement("a");
   link.setAttribute("href", address);
-  link.textContent = media.getAttribute("alt") || address || "image";
+  link.textContent = media.getAttribute("alt") || address || TEXT.markdown.image;
   media.replaceWith(link);
 }
 
@@ -75,7 +76,7 @@ function scrollable(table: Element): void {
   // It must scroll without a mouse.
   frame.tabIndex = 0;
   frame.setAttribute("role", "region");
-  frame.setAttribute("aria-label", "Table");
+  frame.setAttribute("aria-label", TEXT.markdown.table);
   table.replaceWith(frame);
   frame.append(table);
 }

@@ -3,6 +3,7 @@ import { refused } from "../api/key";
 import { chooseModel, model as chosen } from "../chat/session";
 import { Icon } from "../ui/Icon";
 import "./models.css";
+import { TEXT } from "../text";
 import { inWords, type Model, parametersInWords } from "./models";
 import { askFor, connection, forbidden, talkers } from "./watching";
 
@@ -27,24 +28,26 @@ export function ModelPicker() {
   }, []);
   return (
     <>
-      <button type="button" class="model-button" popovertarget={ID} aria-haspopup="dialog" title="Choose a model">
+      <button type="button" class="model-button" popovertarget={ID} aria-haspopup="dialog" title={TEXT.models.choose}>
         <State model={current} />
         <span class="model-name">
-          {current?.id ?? (connection.value.state === "connecting" ? "Looking…" : "No model")}
+          {current?.id ?? (connection.value.state === "connecting" ? TEXT.models.connecting : TEXT.models.none)}
         </span>
-        <span class="hidden-visually">, {current ? inWords(current) : ""}. Choose a model</span>
+        <span class="hidden-visually">
+          , {current ? inWords(current) : ""}. {TEXT.models.choose}
+        </span>
         <Icon name="open" />
       </button>
-      <div id={ID} ref={popover} popover="auto" class="models" role="dialog" aria-label="Models">
+      <div id={ID} ref={popover} popover="auto" class="models" role="dialog" aria-label={TEXT.models.label}>
         <ul>
           {talkers.value.map((model) => (
             <Row key={model.id} model={model} chosen={model.id === current?.id} />
           ))}
         </ul>
-        {talkers.value.length === 0 && <p class="quiet">{connection.value.problem ?? "There is no chat model."}</p>}
+        {talkers.value.length === 0 && <p class="quiet">{connection.value.problem ?? TEXT.models.noChatModel}</p>}
         {connection.value.state === "no key" && (
           <button type="button" onClick={() => (refused.value = connection.value.problem)}>
-            Enter a key
+            {TEXT.key.enter}
           </button>
         )}
         {forbidden.value && (
@@ -81,7 +84,7 @@ function Row({ model, chosen }: { model: Model; chosen: boolean }) {
       </button>
       {forbidden.value === null && <Action model={model} />}
       {state === "loading" && (
-        <progress class="model-progress" value={model.progress ?? 0} aria-label={`Loading ${id}`} />
+        <progress class="model-progress" value={model.progress ?? 0} aria-label={TEXT.models.loadingOne(id)} />
       )}
     </li>
   );
@@ -91,8 +94,13 @@ function Action({ model }: { model: Model }) {
   const { id, state } = model;
   if (state === "loaded") {
     return (
-      <button type="button" class="small" aria-label={`Unload ${id}`} onClick={() => void askFor("unload", model)}>
-        Unload
+      <button
+        type="button"
+        class="small"
+        aria-label={TEXT.models.unloadOne(id)}
+        onClick={() => void askFor("unload", model)}
+      >
+        {TEXT.models.unload}
       </button>
     );
   }
@@ -100,11 +108,11 @@ function Action({ model }: { model: Model }) {
     <button
       type="button"
       class="small"
-      aria-label={`Load ${id}`}
+      aria-label={TEXT.models.loadOne(id)}
       disabled={state === "loading" || state === "unloading"}
       onClick={() => void askFor("load", model)}
     >
-      {state === "failed" ? "Try again" : "Load"}
+      {state === "failed" ? TEXT.models.retry : TEXT.models.load}
     </button>
   );
 }
@@ -118,6 +126,6 @@ function facts({ parameters, quantization, size, context }: Model): string[] {
     parameters ? parametersInWords(parameters) : null,
     quantization,
     size ? (size >= 1e9 ? `${(size / 1e9).toFixed(1)} GB` : `${Math.round(size / 1e6)} MB`) : null,
-    context ? `${context.toLocaleString("en")} tokens` : null,
+    context ? TEXT.models.context(context.toLocaleString("en")) : null,
   ].filter((fact) => fact !== null);
 }

@@ -32,7 +32,7 @@ test("a model is fit for its kind, and for everything while the kind is unknown"
 
 test("events change the state of a model", () => {
   const loading = withEvent(MODELS, { model: "a", data: { status: "loading", progress: { value: 0.42 } } });
-  expect(loading[0] && inWords(loading[0])).toBe("loading, 42 %");
+  expect(loading[0] && inWords(loading[0])).toBe("loading, 42%");
   expect(state(withEvent(loading, { model: "a", data: { status: "loaded" } }), "a")).toBe("loaded");
 });
 

@@ -1,5 +1,7 @@
 /** The server's models and their states, from its list and its events. This loads no model. */
 
+import { TEXT } from "../text";
+
 export type ModelState = "unloaded" | "loading" | "loaded" | "unloading" | "failed";
 
 /** The kind of a model. */
@@ -106,6 +108,6 @@ export function parametersInWords(count: number): string {
 }
 
 export function inWords({ state, progress }: Model): string {
-  if (state === "loading") return progress ? `loading, ${Math.round(100 * progress)} %` : "loading";
-  return { unloaded: "not loaded", loaded: "loaded", unloading: "leaving", failed: "failed" }[state];
+  if (state === "loading") return TEXT.models.loading(progress ? Math.round(100 * progress) : null);
+  return TEXT.models.states[state];
 }

@@ -3,6 +3,7 @@
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, getEvents, getJson, postJson, unreachable } from "../api/client";
 import { keysGiven } from "../api/key";
+import { TEXT } from "../text";
 import { type Card, fits, fromCards, type Model, type StatusEvent, withEvent, withFailure } from "./models";
 
 export const models = signal<Model[]>([]);
@@ -22,9 +23,9 @@ export const connection = signal<Connection>({ state: "connecting", problem: nul
 export const obstacle = computed<{ text: string; needsKey: boolean; noModel: boolean } | null>(() => {
   const { state, problem } = connection.value;
   if (state === "connecting" || talkers.value.some(({ broken }) => !broken)) return null;
-  if (state === "no key") return { text: "This server requires an API key.", needsKey: true, noModel: false };
+  if (state === "no key") return { text: TEXT.models.keyRequired, needsKey: true, noModel: false };
   if (state === "lost") return { text: problem ?? "", needsKey: false, noModel: false };
-  return { text: "This server has no chat model that you may use.", needsKey: false, noModel: true };
+  return { text: TEXT.models.noChatModelHere, needsKey: false, noModel: true };
 });
 
 /** Why the server refused to load or unload a model. Most keys have no permission. */
@@ -59,7 +60,7 @@ async function watch(signal: AbortSignal): Promise<void> {
       connection.value = { state: "open", problem: null };
       pause = 500;
       for await (const { data } of getEvents("/models/sse", signal)) await happened(JSON.parse(data), signal);
-      connection.value = { state: "lost", problem: "The connection to the server was closed." };
+      connection.value = { state: "lost", problem: TEXT.models.connectionClosed };
     } catch (error) {
       if (signal.aborted) return;
       const problem = error instanceof ApiError ? error : unreachable();
@@ -99,7 +100,7 @@ export async function askFor(what: "load" | "unload", model: Model): Promise<voi
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     models.value = before;
-    if (error.status === 403) forbidden.value = `This key may not ${what} models.`;
+    if (error.status === 403) forbidden.value = TEXT.models.forbidden(what);
     else models.value = withFailure(before, model.id, error.message);
   }
 }

@@ -1,5 +1,6 @@
 import { computed, signal } from "@preact/signals";
 import { ApiError, errorOf, postEvents } from "../api/client";
+import { TEXT } from "../text";
 import { CopyCall } from "./CopyCall";
 import { type Answer, bodyOf, type Chunk, extended, type Form, NOTHING } from "./completion";
 import { Check, Literal, sentBy } from "./fields";
@@ -26,12 +27,12 @@ const form = computed<Form>(() => ({
 }));
 
 const FIELDS = [
-  { name: "max_tokens", title: "Max tokens", step: 1, min: 1 },
-  { name: "temperature", title: "Temperature", step: 0.05, min: 0 },
-  { name: "top_p", title: "Top p", step: 0.01, min: 0 },
-  { name: "top_k", title: "Top k", step: 1, min: 0 },
-  { name: "min_p", title: "Min p", step: 0.01, min: 0 },
-  { name: "seed", title: "Seed", step: 1, min: 0 },
+  { name: "max_tokens", title: TEXT.settings.maxTokens[0], step: 1, min: 1 },
+  { name: "temperature", title: TEXT.settings.temperature[0], step: 0.05, min: 0 },
+  { name: "top_p", title: TEXT.settings.topP[0], step: 0.01, min: 0 },
+  { name: "top_k", title: TEXT.settings.topK[0], step: 1, min: 0 },
+  { name: "min_p", title: TEXT.settings.minP[0], step: 0.01, min: 0 },
+  { name: "seed", title: TEXT.settings.seed[0], step: 1, min: 0 },
 ];
 
 /** A prompt without a chat template, and its completion. */
@@ -41,7 +42,7 @@ export function Completion() {
       <form class="panel controls" {...sentBy(run)}>
         <ModelPicker chosen={model} kind="generation" />
         <Literal rows={7} value={prompt}>
-          Prompt
+          {TEXT.playground.prompt}
         </Literal>
         <div class="parameters">
           {FIELDS.map(({ name, title, step, min }) => (
@@ -52,7 +53,7 @@ export function Completion() {
                 inputMode="decimal"
                 step={step}
                 min={min}
-                placeholder="default"
+                placeholder={TEXT.playground.default}
                 value={numbers.value[name] ?? ""}
                 onInput={(event) => {
                   numbers.value = { ...numbers.value, [name]: event.currentTarget.value };
@@ -62,27 +63,27 @@ export function Completion() {
           ))}
         </div>
         <Literal rows={2} value={stop}>
-          Stop at <span class="quiet">one on each line</span>
+          {TEXT.playground.stop} <span class="quiet">{TEXT.playground.onePerLine}</span>
         </Literal>
-        <Check value={alternatives}>Show the probability of each token and its alternatives</Check>
+        <Check value={alternatives}>{TEXT.playground.showAlternatives}</Check>
         <div class="run">
           {running.value ? (
             <button type="button" onClick={() => running.value?.abort()}>
-              Stop
+              {TEXT.app.stop}
             </button>
           ) : (
             <button type="submit" class="primary" disabled={!isFit(model.value, "generation")}>
-              Complete
+              {TEXT.playground.complete}
             </button>
           )}
           <CopyCall path="/v1/completions" body={bodyOf(form.value)} />
         </div>
       </form>
       <Result
-        label="Completion"
+        label={TEXT.playground.completion}
         busy={running.value !== null}
         problem={problem.value}
-        hint="The completion appears here, token by token. Ctrl+Enter sends the prompt."
+        hint={TEXT.playground.completionHint}
       >
         {answer.value && <Told answer={answer.value} />}
       </Result>
@@ -99,18 +100,19 @@ function Told({ answer }: { answer: Answer }) {
         <p class="answer-text literal">{answer.text}</p>
       )}
       <p class="quiet small facts" role="status">
-        {running.value ? "Answering" : factsOf(answer)}
+        {running.value ? TEXT.playground.generating : factsOf(answer)}
       </p>
     </>
   );
 }
 
 function factsOf({ finish, timings }: Answer): string {
-  const ended = { stop: "finished", length: "stopped at max tokens" }[finish ?? ""] ?? finish ?? "stopped";
+  const endings: Record<string, string> = TEXT.playground.endings;
+  const ended = endings[finish ?? ""] ?? finish ?? TEXT.playground.stopped;
   if (!timings) return ended;
   const { prompt_n, cache_n, predicted_n, predicted_per_second } = timings;
-  const speed = predicted_per_second > 0 ? ` at ${predicted_per_second.toFixed(1)} tokens/s` : "";
-  return `${ended} · ${predicted_n} tokens${speed} · prompt of ${prompt_n + cache_n}, ${cache_n} of them cached`;
+  const speed = predicted_per_second > 0 ? TEXT.playground.speed(predicted_per_second.toFixed(1)) : "";
+  return TEXT.playground.facts(ended, predicted_n, speed, prompt_n + cache_n, cache_n);
 }
 
 async function run(): Promise<void> {
@@ -126,7 +128,7 @@ async function run(): Promise<void> {
     }
   } catch (error) {
     if (!stopping.signal.aborted)
-      problem.value = error instanceof ApiError ? error.message : "The connection was lost.";
+      problem.value = error instanceof ApiError ? error.message : TEXT.playground.connectionLost;
   }
   if (problem.value !== null && answer.value.text === "") answer.value = null;
   running.value = null;

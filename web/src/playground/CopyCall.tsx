@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { key } from "../api/key";
+import { TEXT } from "../text";
 import { copyText } from "../ui/copy";
 import { Dialog } from "../ui/Dialog";
 import { type Call, curl, type Json, python } from "./commands";
@@ -12,25 +13,25 @@ export function CopyCall({ path, body }: { path: string; body: Readonly<Record<s
   const call: Call = { url: new URL(`.${path}`, document.baseURI).href, body, keyed: key.value !== null };
 
   async function copy(text: string, what: string) {
-    if (await copyText(text)) setSaid(`Copied as ${what}`);
+    if (await copyText(text)) setSaid(TEXT.playground.copiedAs(what));
     else setByHand(text);
   }
 
   return (
     <span class="copy-call">
       <button type="button" onClick={() => copy(curl(call), "curl")}>
-        Copy as curl
+        {TEXT.playground.copyCurl}
       </button>
       <button type="button" onClick={() => copy(python(call), "Python")}>
-        Copy as Python
+        {TEXT.playground.copyPython}
       </button>
       <span class="quiet small" role="status">
         {said}
       </span>
       {byHand !== null && (
-        <Dialog title="This browser does not allow pages to copy" wide onClose={() => setByHand(null)}>
+        <Dialog title={TEXT.playground.cannotCopy} wide onClose={() => setByHand(null)}>
           <label>
-            Copy it by hand:
+            {TEXT.playground.copyByHand}
             <textarea
               readOnly
               rows={12}

@@ -1,5 +1,6 @@
 import { signal } from "@preact/signals";
 import { postJson } from "../api/client";
+import { TEXT } from "../text";
 import { CopyCall } from "./CopyCall";
 import { isFit, ModelPicker } from "./ModelPicker";
 import { question } from "./question";
@@ -39,21 +40,21 @@ export function Embeddings() {
       >
         <ModelPicker chosen={model} kind="embedding" />
         <fieldset class="texts">
-          <legend>Texts</legend>
+          <legend>{TEXT.playground.texts}</legend>
           {texts.value.map((text, place) => (
             <div class="text-row" key={place}>
               <span class="number" aria-hidden="true">
                 {place + 1}
               </span>
               <input
-                aria-label={`Text ${place + 1}`}
+                aria-label={TEXT.playground.textNumber(place + 1)}
                 value={text}
                 onInput={(event) => change(place, event.currentTarget.value)}
               />
               <button
                 type="button"
                 class="plain"
-                aria-label={`Remove text ${place + 1}`}
+                aria-label={TEXT.playground.removeText(place + 1)}
                 disabled={texts.value.length <= 2}
                 onClick={() => {
                   texts.value = texts.value.filter((_, at) => at !== place);
@@ -70,7 +71,7 @@ export function Embeddings() {
               texts.value = [...texts.value, ""];
             }}
           >
-            Add a text
+            {TEXT.playground.addText}
           </button>
         </fieldset>
         <div class="run">
@@ -79,16 +80,16 @@ export function Embeddings() {
             class="primary"
             disabled={asking.value || given.length === 0 || !isFit(model.value, "embedding")}
           >
-            Compare
+            {TEXT.playground.compare}
           </button>
           <CopyCall path="/v1/embeddings" body={bodyOf(given)} />
         </div>
       </form>
       <Result
-        label="Similarity"
+        label={TEXT.playground.similarity}
         busy={asking.value}
         problem={problem.value}
-        hint="The similarity of the texts appears here: 1 is the same, around 0 is unrelated."
+        hint={TEXT.playground.similarityHint}
       >
         {made.value && <Matrix made={made.value} />}
       </Result>
@@ -101,9 +102,9 @@ function Matrix({ made: { texts, vectors, tokens } }: { made: Made }) {
   return (
     <>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it must scroll by the keyboard */}
-      <section class="matrix-scroll" aria-label="Matrix" tabIndex={0}>
+      <section class="matrix-scroll" aria-label={TEXT.playground.matrix} tabIndex={0}>
         <table class="matrix">
-          <caption class="hidden-visually">Cosine similarity of all pairs of texts</caption>
+          <caption class="hidden-visually">{TEXT.playground.matrixCaption}</caption>
           <thead>
             <tr>
               <td />
@@ -131,7 +132,7 @@ function Matrix({ made: { texts, vectors, tokens } }: { made: Made }) {
         </table>
       </section>
       <p class="quiet small facts" role="status">
-        {vectors.length} vectors of {vectors[0]?.length ?? 0} numbers · {tokens} tokens read
+        {TEXT.playground.vectors(vectors.length, vectors[0]?.length ?? 0, tokens)}
       </p>
     </>
   );

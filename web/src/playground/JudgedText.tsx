@@ -1,5 +1,6 @@
 import { Fragment } from "preact";
 import { useRef, useState } from "preact/hooks";
+import { TEXT } from "../text";
 import type { JudgedToken } from "./completion";
 import { shown } from "./pieces";
 
@@ -25,7 +26,7 @@ export function JudgedText({ tokens }: { tokens: readonly JudgedToken[] }) {
         ref={text}
         class="token-text"
         role="toolbar"
-        aria-label="Answer, token by token: the arrow keys go from one to the next"
+        aria-label={TEXT.playground.answerTokens}
         tabIndex={-1}
         onKeyDown={onKeyDown}
       >
@@ -65,20 +66,18 @@ function Token({ token, chosen, onChoose }: { token: JudgedToken; chosen: boolea
 function Alternatives({ token }: { token: JudgedToken }) {
   return (
     <table class="alternatives">
-      <caption>
-        In the place of <q>{shown(token.text).text}</q>
-      </caption>
+      <caption>{TEXT.playground.alternatives(shown(token.text).text)}</caption>
       <tbody>
         {token.alternatives.map(([text, logprob]) => (
           <tr key={text} class={text === token.text ? "taken" : ""}>
             <th scope="row">
               <span class="literal">{shown(text).text}</span>
-              {text === token.text && <span class="hidden-visually"> (taken)</span>}
+              {text === token.text && <span class="hidden-visually">{TEXT.playground.chosen}</span>}
             </th>
             <td class="share">
               <i style={{ width: `${100 * Math.exp(logprob)}%` }} />
             </td>
-            <td>{(100 * Math.exp(logprob)).toFixed(1)} %</td>
+            <td>{(100 * Math.exp(logprob)).toFixed(1)}%</td>
           </tr>
         ))}
       </tbody>

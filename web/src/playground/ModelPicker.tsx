@@ -2,6 +2,7 @@ import type { Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { fits, type Model } from "../models/models";
 import { connection, models } from "../models/watching";
+import { TEXT } from "../text";
 
 type Wanted = "generation" | "embedding";
 
@@ -24,7 +25,7 @@ export function ModelPicker({ chosen, kind }: Props) {
   return (
     <div>
       <label>
-        Model
+        {TEXT.playground.model}
         <select
           value={chosen.value}
           onChange={(event) => {
@@ -56,9 +57,9 @@ export function isFit(id: string, kind: Wanted): boolean {
 
 function whyNot({ id, kind: made }: Model, kind: Wanted): string {
   if (kind === "embedding") {
-    const does = made === "generation" ? "generates text" : "ranks texts";
-    return `${id} ${does} and computes no embeddings. Choose an embedding model, or start the server with --embedding.`;
+    const does = made === "generation" ? TEXT.playground.generates : TEXT.playground.ranks;
+    return TEXT.playground.noEmbeddings(id, does);
   }
-  const does = made === "embedding" ? "computes embeddings" : "ranks texts";
-  return `${id} ${does} and generates no text. Choose another model.`;
+  const does = made === "embedding" ? TEXT.playground.embeds : TEXT.playground.ranks;
+  return TEXT.playground.noGeneration(id, does);
 }

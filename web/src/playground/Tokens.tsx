@@ -1,6 +1,7 @@
 import { signal } from "@preact/signals";
 import { Fragment } from "preact";
 import { postJson } from "../api/client";
+import { TEXT } from "../text";
 import { CopyCall } from "./CopyCall";
 import { Check, Literal, sentBy } from "./fields";
 import { ModelPicker } from "./ModelPicker";
@@ -33,22 +34,22 @@ export function Tokens() {
       <form class="panel controls" {...sentBy(send)}>
         <ModelPicker chosen={model} />
         <Literal rows={8} value={text}>
-          Text
+          {TEXT.playground.text}
         </Literal>
-        <Check value={parseSpecial}>Parse control tokens in the text</Check>
-        <Check value={addSpecial}>Add the tokens that start a prompt</Check>
+        <Check value={parseSpecial}>{TEXT.playground.parseSpecial}</Check>
+        <Check value={addSpecial}>{TEXT.playground.addSpecial}</Check>
         <div class="run">
           <button type="submit" class="primary" disabled={asking.value || model.value === ""}>
-            Tokenize
+            {TEXT.playground.tokenize}
           </button>
           <CopyCall path="/tokenize" body={bodyOf()} />
         </div>
       </form>
       <Result
-        label="Tokens"
+        label={TEXT.playground.tokens}
         busy={asking.value}
         problem={problem.value}
-        hint="The tokens of the text appear here. Ctrl+Enter sends the text."
+        hint={TEXT.playground.tokensHint}
       >
         {read.value && <Pieces read={read.value} />}
       </Result>
@@ -62,9 +63,9 @@ function Pieces({ read: { tokens, characters } }: { read: Read }) {
       <div class="pieces-head">
         <p class="facts" role="status">
           <strong>{tokens.length}</strong> tokens of <strong>{characters}</strong> characters
-          {tokens.length > MOST_SHOWN && `; the first ${MOST_SHOWN} are shown`}
+          {tokens.length > MOST_SHOWN && TEXT.playground.firstShown(MOST_SHOWN)}
         </p>
-        <Check value={withIds}>Ids</Check>
+        <Check value={withIds}>{TEXT.playground.ids}</Check>
       </div>
       <div class={withIds.value ? "token-text with-ids" : "token-text"}>
         {tokens.slice(0, MOST_SHOWN).map(({ id, piece }, place) => {

@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
+import { TEXT } from "../text";
 import { IconButton } from "./Icon";
 
 /** A dialog that is open while it is rendered. Esc, the close button and a click outside close it. */
@@ -31,7 +32,7 @@ export function Dialog({
       <div class="dialog-inside">
         <header class="dialog-head">
           <h2 id={id}>{title}</h2>
-          <IconButton icon="close" label="Close" onClick={() => dialog.current?.close()} />
+          <IconButton icon="close" label={TEXT.app.close} onClick={() => dialog.current?.close()} />
         </header>
         {children}
       </div>

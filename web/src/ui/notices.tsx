@@ -1,6 +1,7 @@
 /** Short messages at the bottom of the page, some with an undo button. */
 
 import { signal } from "@preact/signals";
+import { TEXT } from "../text";
 import { IconButton } from "./Icon";
 
 interface Notice {
@@ -38,10 +39,10 @@ export function Notices() {
                 dismiss();
               }}
             >
-              Undo
+              {TEXT.app.undo}
             </button>
           )}
-          <IconButton icon="close" label="Dismiss" onClick={dismiss} />
+          <IconButton icon="close" label={TEXT.app.dismiss} onClick={dismiss} />
         </div>
       )}
     </div>
