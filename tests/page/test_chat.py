@@ -84,6 +84,19 @@ def test_an_answer_is_stopped_and_given_again(page: Page, slow_server: Server) -
     expect(answer.get_by_role("group", name="Versions")).to_contain_text("2/2")
     answer.get_by_role("button", name="Previous version").click()
     expect(text_of(answer)).to_have_text(written)
+    expect(answer.locator(".statistics")).to_contain_text("fake")
+    # It goes on where it was stopped.
+    with page.expect_request("**/v1/chat/completions") as sent:
+        answer.get_by_role("button", name="Continue").click()
+    last = body_of(sent.value)["messages"][-1]
+    assert last["role"] == "assistant"
+    assert last["content"].split() == written.split()
+    expect(text_of(answer)).to_have_text(re.compile(f"^{re.escape(written.rstrip())}.*[^\\s]"))
+    page.keyboard.press("Escape")
+    answered(page)
+    assert len(text_of(answer).inner_text()) > len(written)
+    expect(page.get_by_role("meter")).to_have_accessible_name(re.compile(r"^Context: [\d,]+ of [\d,]+ tokens used$"))
+    expect(page).to_have_title("say: word word word word word word word word word word word… · Paddock")
 
 
 def test_a_question_is_edited_and_both_branches_stay(page: Page, fake_server: Server) -> None:
@@ -238,7 +251,7 @@ def test_answers_follow_a_schema_and_bad_ones_are_not_sent(page: Page, fake_serv
 
 def test_a_text_file_is_attached_and_another_refused(page: Page, fake_server: Server) -> None:
     page.goto(fake_server.url)
-    chooser = page.get_by_label("Text files")
+    chooser = page.get_by_label("Text files", exact=True)
     chooser.set_input_files({"name": "photo.png", "mimeType": "image/png", "buffer": b"\x89PNG\x00"})
     expect(page.get_by_role("alert")).to_have_text("photo.png is not a text file.")
     chooser.set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The horse is grey."})

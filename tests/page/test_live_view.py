@@ -191,3 +191,23 @@ def test_why_a_prompt_was_not_cached(page: Page) -> None:
         expect(newest).to_contain_text("System message, character 4")
         expect(newest).to_contain_text(re.compile(r"cch=91bc; .* instead of cch=3f2a; "))
         assert serious_findings(page) == []
+
+
+def test_batches_and_their_progress(page: Page, tmp_path: Path) -> None:
+    body = {"messages": [{"role": "user", "content": f"say: {LONG}"}], "max_tokens": 400}
+    lines = [{"custom_id": str(n), "method": "POST", "url": "/v1/chat/completions", "body": body} for n in range(3)]
+    content = "\n".join(map(json.dumps, lines))
+    with Server("-m", "fake:delay=0.1", "--data-dir", str(tmp_path)) as server:
+        look(page, server)
+        expect(page.get_by_role("region", name="Batches")).to_have_count(0)
+        file = server.client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", content)}).json()
+        batch = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        made = server.client.post("/v1/batches", json=batch).json()
+        row = page.get_by_role("list", name="Batches").get_by_role("listitem")
+        expect(row).to_contain_text(f"{made['id']} /v1/chat/completions")
+        expect(row).to_contain_text("0 of 3 requests")
+        expect(row).to_contain_text("in_progress")
+        assert serious_findings(page) == []
+        row.get_by_role("button", name="Cancel").click()
+        expect(row).to_contain_text("cancelled")
+        expect(row.get_by_role("button")).to_have_count(0)

@@ -71,7 +71,7 @@ def test_a_key_that_may_not_load_is_told_so(page: Page, tmp_path: Path) -> None:
     settings.write_text(json.dumps({"server": {"keys": keys}}))
     with Server("-m", "fake:", "--config", str(settings)) as server:
         page.goto(server.url)
-        page.get_by_label("API key").fill("theirs")
+        page.get_by_label("API key", exact=True).fill("theirs")
         page.get_by_role("button", name="Save").click()
         page.get_by_role("button", name="Select a model").click()
         page.get_by_role("button", name="Load fake").click()

@@ -59,7 +59,7 @@ def test_a_completion_and_its_commands(page: Page, fake_server: Server) -> None:
     page.get_by_label("Max tokens").fill("40")
     page.get_by_label("Seed").fill("7")
     page.get_by_label("Top k").fill("20")
-    page.get_by_label("Show the probability").uncheck()
+    page.get_by_label("Show token probabilities").uncheck()
     answer = complete(page)
     assert answer
 

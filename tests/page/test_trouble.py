@@ -19,10 +19,10 @@ def test_a_key_is_asked_for_once_and_a_wrong_one_is_told(page: Page) -> None:
     with Server("-m", "fake:", "--api-key", "right") as server:
         page.goto(server.url)
         dialog = page.get_by_role("dialog", name="API key required")
-        dialog.get_by_label("API key").fill("wrong")
+        dialog.get_by_label("API key", exact=True).fill("wrong")
         dialog.get_by_role("button", name="Save").click()
         again = page.get_by_role("dialog", name="Invalid API key")
-        again.get_by_label("API key").fill("right")
+        again.get_by_label("API key", exact=True).fill("right")
         again.get_by_role("button", name="Save").click()
         expect(page.get_by_role("dialog")).to_have_count(0)
         ask(page, "say: welcome")
@@ -37,7 +37,7 @@ def test_a_key_is_asked_for_once_and_a_wrong_one_is_told(page: Page) -> None:
 def test_what_was_refused_is_sent_again_with_the_key(page: Page) -> None:
     with Server("-m", "fake:", "--api-key", "right") as server:
         page.goto(server.url)
-        page.get_by_label("API key").fill("right")
+        page.get_by_label("API key", exact=True).fill("right")
         page.get_by_role("button", name="Save").click()
         expect(page.get_by_role("button", name="Select a model")).to_contain_text("fake")
         page.evaluate("sessionStorage.setItem('paddock.key', 'stale')")
@@ -50,7 +50,7 @@ def test_what_was_refused_is_sent_again_with_the_key(page: Page) -> None:
         composer(page).press("Enter")
         expect(page.get_by_role("alert")).to_have_text("This server requires an API key.")
         page.get_by_role("main").get_by_role("button", name="Enter API key").click()
-        page.get_by_label("API key").fill("right")
+        page.get_by_label("API key", exact=True).fill("right")
         page.get_by_label("Remember in this browser").check()
         page.get_by_role("button", name="Save").click()
         ask(page, "say: through")
@@ -85,7 +85,7 @@ def test_a_worker_that_dies_over_an_answer(page: Page, killed: bool) -> None:
             (pid,) = server.workers()
             os.kill(pid, signal.SIGKILL)
         problem = answer.get_by_role("alert")
-        expect(problem).to_contain_text("Answer interrupted" if killed else "No answer")
+        expect(problem).to_contain_text("Answer interrupted")
         expect(problem).to_contain_text("SIGKILL" if killed else "SIGABRT")
         expect(problem).to_contain_text("worker_crashed · request ")
         if killed:

@@ -153,7 +153,7 @@ def create_app(
     if settings.webui:
         if settings.static_path is None:
             app.include_router(page_routes())
-        app.include_router(live_routes(fleet, gate))
+        app.include_router(live_routes(fleet, gate, batches))
     needs = needs_of_routes(settings, declared_permissions(dialects))
     app.openapi = partial(build_openapi, app, needs, settings.api_prefix)  # type: ignore[method-assign]
     app.include_router(reference_routes(app.openapi))

@@ -60,6 +60,8 @@ export interface LiveState {
   memory: { limit: number | null; used: number };
   gpu_memory: { limit: number | null; used: number };
   models: LiveModel[];
+  /** Files and batches are in use. Asking for them otherwise would create their folder. */
+  has_batches: boolean;
 }
 
 /** Where a prompt differs from the nearest known one. */

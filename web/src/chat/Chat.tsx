@@ -21,6 +21,13 @@ export function Chat() {
     void open(id);
     historyOpen.value = false;
   }, [id]);
+  const title = conversation.value?.title ?? null;
+  useEffect(() => {
+    document.title = TEXT.chat.title(title);
+    return () => {
+      document.title = TEXT.chat.title(null);
+    };
+  }, [title]);
   useEffect(
     () =>
       onKeys({

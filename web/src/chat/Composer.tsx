@@ -213,13 +213,16 @@ export function Composer() {
               </button>
             ))}
           </div>
+          <ContextGauge />
           {busy && ready && isTouch() && (
             <button type="submit" class="round" aria-label={TEXT.composer.sendLater}>
               <Icon name="send" />
             </button>
           )}
+          {/* Keys: one button that becomes the other during a click would send. */}
           {busy ? (
             <button
+              key="stop"
               type="button"
               class="primary round"
               aria-label={TEXT.app.stop}
@@ -230,6 +233,7 @@ export function Composer() {
             </button>
           ) : (
             <button
+              key="send"
               type="submit"
               class="primary round"
               aria-label={TEXT.composer.send}
@@ -248,6 +252,29 @@ export function Composer() {
         </button>
       </p>
     </form>
+  );
+}
+
+/** How much of the model's context the conversation takes, after its last answer. */
+function ContextGauge() {
+  const size = model.value?.context;
+  const last = shown.value.filter(({ message }) => message.role === "assistant").at(-1)?.message;
+  const counts = last?.role === "assistant" ? last.statistics : null;
+  if (!size || !counts) return null;
+  const used = counts.promptTokens + counts.answerTokens;
+  const label = TEXT.composer.context(used.toLocaleString("en"), size.toLocaleString("en"));
+  return (
+    <meter
+      class="gauge"
+      min={0}
+      max={size}
+      low={0.7 * size}
+      high={0.9 * size}
+      optimum={0}
+      value={used}
+      title={label}
+      aria-label={label}
+    />
   );
 }
 

@@ -10,7 +10,7 @@ import { IconButton } from "../ui/Icon";
 import { Preformatted } from "../ui/Preformatted";
 import { Calls } from "./Calls";
 import { Editor } from "./Editor";
-import { choose, edit, regenerate, type Writing } from "./session";
+import { canContinue, choose, continueAnswer, edit, regenerate, type Writing } from "./session";
 import { seconds, statisticsOf } from "./statistics";
 import type { AnswerMessage, Message, Problem, UserMessage } from "./tree";
 
@@ -115,6 +115,9 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
             <Branches message={message} siblings={siblings} />
             <CopyButton text={copyOf(answer)} />
             <IconButton icon="edit" label={TEXT.message.editAnswer} onClick={() => (editing.value = true)} />
+            {last && canContinue(answer) && (
+              <IconButton icon="right" label={TEXT.message.continue} onClick={() => void continueAnswer(message)} />
+            )}
             <IconButton icon="redo" label={TEXT.message.regenerate} onClick={() => void regenerate(message)} />
           </div>
         )}

@@ -22,6 +22,7 @@ export function Thread() {
   const scrolling = useSignal<Scrolling | null>(null);
   const count = useSignal(PAGE);
   const id = conversation.value?.id ?? null;
+  const isAdding = useRef(false);
   const opened = useRef<string | null | undefined>(undefined);
   if (opened.current !== id) {
     opened.current = id;
@@ -63,12 +64,16 @@ export function Thread() {
   }, [hidden, following]);
 
   function showEarlier() {
+    scrolling.peek()?.beforeEarlier();
+    isAdding.current = true;
     count.value += PAGE;
-    scrolling.peek()?.moved(id, count.value);
   }
 
   // Keep the view when messages are added above it.
-  useLayoutEffect(() => scrolling.peek()?.settle(), [hidden]);
+  useLayoutEffect(() => {
+    if (isAdding.current) scrolling.peek()?.afterEarlier();
+    isAdding.current = false;
+  }, [hidden]);
 
   return (
     <div class="thread-frame">

@@ -16,6 +16,7 @@ const ANSWERED: AnswerMessage = {
   calls: [{ id: "1", name: "f", arguments: "{}" }],
   finish: "tool_calls",
   open: false,
+  continued: "",
   problem: null,
   statistics: null,
   firstToken: null,

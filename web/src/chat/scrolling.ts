@@ -21,14 +21,14 @@ const positions = new Map<string, Position>();
 /** If the user scrolls down as near as this to the end, in pixels, the view follows again. */
 const NEAR = 60;
 /** A movement belongs to a gesture that is at most this old, in milliseconds: browsers scroll smoothly. */
-const GESTURE_MS = 1_000;
+const GESTURE_MS = 1_500;
 const UPWARD = new Set(["ArrowUp", "PageUp", "Home", " ", "Tab"]);
 
 export class Scrolling {
   /** Whether the view stays at the end of the conversation. */
   readonly following = signal(true);
-  /** What stays where it is while messages above it are rendered, if the view does not follow. */
-  private anchor: Anchor | null = null;
+  /** What stays where it is while the messages around it are rendered, until the user scrolls. */
+  private held: Anchor | null = null;
   private position = 0;
   private gesture = Number.NEGATIVE_INFINITY;
   private pressed = false;
@@ -56,8 +56,8 @@ export class Scrolling {
   }
 
   enter(conversation: string | null): void {
-    this.anchor = positions.get(conversation ?? "")?.anchor ?? null;
-    this.following.value = this.anchor === null;
+    this.held = positions.get(conversation ?? "")?.anchor ?? null;
+    this.following.value = this.held === null;
     this.settle();
   }
 
@@ -65,7 +65,18 @@ export class Scrolling {
   settle(): void {
     this.look();
     if (this.following.peek()) this.toEnd();
-    else if (this.anchor) this.hold(this.anchor);
+    else if (this.held) this.hold(this.held);
+  }
+
+  /** Messages will be added above the view. */
+  beforeEarlier(): void {
+    this.held = this.first();
+  }
+
+  /** They have been added. A movement that is still going on must not be disturbed by the next change. */
+  afterEarlier(): void {
+    this.settle();
+    this.held = null;
   }
 
   toEnd = (): void => {
@@ -76,9 +87,7 @@ export class Scrolling {
   /** The view has moved: remember its place. */
   moved(conversation: string | null, count: number): void {
     this.look();
-    if (this.following.peek()) this.anchor = null;
-    else this.anchor = this.first();
-    positions.set(conversation ?? "", { anchor: this.anchor, count });
+    positions.set(conversation ?? "", { anchor: this.following.peek() ? null : this.first(), count });
   }
 
   /**
@@ -121,6 +130,7 @@ export class Scrolling {
 
   private gestured = (): void => {
     this.gesture = performance.now();
+    this.held = null;
   };
 
   private released = (): void => {

@@ -178,7 +178,15 @@ export async function edit(message: UserMessage | AnswerMessage, content: string
 }
 
 /** The statistics are those of another text. */
-const WRITTEN_BY_USER = { finish: "edited", problem: null, statistics: null, firstToken: null, open: false } as const;
+const WRITTEN_BY_USER = {
+  model: null,
+  finish: "edited",
+  problem: null,
+  statistics: null,
+  firstToken: null,
+  open: false,
+  continued: "",
+} as const;
 
 /** Add the results of all calls of an answer, and request the next answer. */
 export async function giveResults(message: AnswerMessage, results: string[]): Promise<void> {
@@ -247,10 +255,28 @@ async function answer(to: Message, id = newId()): Promise<void> {
     calls: [],
     finish: null,
     open: true,
+    continued: "",
     problem: null,
     statistics: null,
     firstToken: null,
   };
+  await generate(begun, body);
+}
+
+/** Whether an answer was cut and can be continued. */
+export function canContinue({ content, calls, finish, open }: AnswerMessage): boolean {
+  return content !== "" && calls.length === 0 && !open && (finish === null || finish === "length");
+}
+
+/** Let the model go on with an answer that was stopped, failed or reached the token limit. */
+export async function continueAnswer(message: AnswerMessage): Promise<void> {
+  const asked = model.value?.id ?? message.model;
+  const body = requestBody(pathTo(messages.value, message.id), settings.value, asked);
+  const begun = { ...message, model: asked, continued: message.content, finish: null, problem: null, open: true };
+  await generate(begun, { ...body, prefill_assistant: true });
+}
+
+async function generate(begun: AnswerMessage, body: Record<string, unknown>): Promise<void> {
   const mine = run(begun, true);
   // Not awaited: the answer may start before this is stored.
   void put(begun);
@@ -325,7 +351,10 @@ async function receive({ now, abort, isOurs }: Running, start: Start): Promise<A
   const asked = performance.now() / 1000;
   let builder = new AnswerBuilder(asked);
   const written = (): AnswerMessage => {
-    const answer = { ...begun, ...builder.written(performance.now() / 1000) };
+    const written = builder.written(performance.now() / 1000);
+    const reasoning = written.reasoning || begun.reasoning;
+    const content = (begun.continued ?? "") + written.content;
+    const answer: AnswerMessage = { ...begun, ...written, content, reasoning };
     // The times are known only to the tab that requested it.
     return isOurs ? answer : { ...answer, firstToken: begun.firstToken, thought: begun.thought };
   };

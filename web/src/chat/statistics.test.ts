@@ -3,6 +3,7 @@ import { seconds, statisticsOf } from "./statistics";
 import type { AnswerMessage } from "./tree";
 
 const ANSWER = {
+  model: "demo",
   statistics: { promptTokens: 1200, cachedTokens: 1000, answerTokens: 1, tokensPerSecond: 41.26 },
   firstToken: 0.25,
   finish: "length",
@@ -11,6 +12,7 @@ const ANSWER = {
 
 test("numbers are formatted", () => {
   expect(statisticsOf(ANSWER, false)).toEqual([
+    "demo",
     "41.3 tokens/s",
     "1 token",
     "prompt 1,200 (1,000 cached)",

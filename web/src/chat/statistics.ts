@@ -7,7 +7,7 @@ const ENDINGS: Record<string, string> = TEXT.statistics.endings;
 
 export function statisticsOf(answer: AnswerMessage, writing: boolean): string[] {
   const { statistics, firstToken, finish, open, problem } = answer;
-  const words: string[] = [];
+  const words: string[] = answer.model === null ? [] : [answer.model];
   if (statistics?.tokensPerSecond) words.push(TEXT.statistics.speed(oneDigit(statistics.tokensPerSecond)));
   if (statistics) {
     words.push(counted(statistics.answerTokens, "token"));

@@ -53,6 +53,8 @@ export interface AnswerMessage extends Common {
   calls: ToolCall[];
   /** The server's finish reason. Without one, the answer is being generated or was stopped. */
   finish: string | null;
+  /** The beginning of its text, if the rest is a continuation of it. */
+  continued: string;
   /** It is being generated, for this tab or another one, or was when its tab was closed. */
   open: boolean;
   problem: Problem | null;

@@ -36,6 +36,7 @@ const STORED: Stored = {
       calls: [{ id: "1", name: "f", arguments: "{}" }],
       finish: null,
       open: false,
+      continued: "",
       problem: { message: "crashed", status: 200, code: "worker_crashed", param: null, requestId: "r" },
       statistics: { promptTokens: 1, cachedTokens: 0, answerTokens: 2, tokensPerSecond: null },
       firstToken: 0.1,

@@ -111,6 +111,7 @@ function answerOf(
     calls: list(found.calls ?? [], `${at}.calls`).map((call, place) => callOf(call, `${at}.calls[${place}]`)),
     finish: optional(string)(found.finish, `${at}.finish`),
     open: false,
+    continued: "",
     problem: optional(problemOf)(found.problem, `${at}.problem`),
     statistics: optional(statisticsOf)(found.statistics, `${at}.statistics`),
     firstToken: optional(number)(found.firstToken, `${at}.firstToken`),

@@ -1,5 +1,6 @@
 import "./live.css";
 import { useEffect } from "preact/hooks";
+import { Batches } from "./Batches";
 import { Charts } from "./Charts";
 import { Memory } from "./Memory";
 import { Models } from "./Models";
@@ -22,6 +23,7 @@ export function Live() {
             <Models />
             <PrefixTrees />
           </div>
+          {state.value.has_batches && <Batches />}
           <Reports />
         </>
       )}

@@ -52,7 +52,7 @@ export function aModel(model: Partial<LiveModel> = {}): LiveModel {
 
 export function aState(models: LiveModel[], time = 0): LiveState {
   const nothing = { limit: null, used: 0 };
-  return { time, version: "0", memory: nothing, gpu_memory: nothing, models };
+  return { time, version: "0", memory: nothing, gpu_memory: nothing, models, has_batches: false };
 }
 
 export function aNode(id: number, parent: number | null, tokens: number, node: Partial<TreeNode> = {}): TreeNode {

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock import __version__
+from paddock.batches import Batches
 from paddock.fleet import Fleet, FleetSnapshot, ModelRecord, ModelSnapshot, ModelStatus
 from paddock.gateway.auth.caller import Caller, caller_of
 from paddock.gateway.auth.gate import Gate
@@ -91,6 +92,8 @@ class LiveState(msgspec.Struct, kw_only=True):
     memory: LiveMemory
     gpu_memory: LiveMemory
     models: list[LiveModel]
+    has_batches: bool
+    """Files and batches are in use. The page asks for them only then, since asking would create their folder."""
 
 
 class LiveNode(msgspec.Struct, kw_only=True):
@@ -162,7 +165,7 @@ class LiveReports(msgspec.Struct, kw_only=True):
     """The last prompts that the viewer may read, the newest last."""
 
 
-def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
+def live_routes(fleet: Fleet, gate: Gate, batches: Batches | None = None) -> APIRouter:
     router = APIRouter(tags=["health"])
 
     @router.get("/live", **describe(events=(LiveState, LiveTree, LiveReports), named=True))
@@ -172,12 +175,12 @@ def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
         changed. Loads no model and resets no idle timer.
         """
         fleet.live_feed.refuse_if_full()
-        return EventStream(_events(fleet, gate, caller_of(request)))
+        return EventStream(_events(fleet, gate, batches, caller_of(request)))
 
     return router
 
 
-async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[bytes]:
+async def _events(fleet: Fleet, gate: Gate, batches: Batches | None, caller: Caller) -> AsyncGenerator[bytes]:
     shown: dict[str, _Seen] = {}
     reported: dict[str, Sequence[ReportView]] = {}
     async with aclosing(fleet.live_feed.snapshots()) as snapshots:
@@ -185,7 +188,8 @@ async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[by
             if not gate.still_admits(caller):
                 return
             models = [model for model in snapshot.models if caller.may_use(model.status.model)]
-            yield SSE.event(_encode(_state(snapshot, models, caller)), "state")
+            has_batches = batches is not None and batches.runner is not None
+            yield SSE.event(_encode(_state(snapshot, models, caller, has_batches)), "state")
             for model in models:
                 name, tally = model.status.model.name, (model.record or ModelRecord()).tally
                 if model.reports and reported.get(name) is not model.reports:
@@ -202,13 +206,14 @@ async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[by
 # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _state(snapshot: FleetSnapshot, models: Iterable[ModelSnapshot], caller: Caller) -> LiveState:
+def _state(snapshot: FleetSnapshot, models: Iterable[ModelSnapshot], caller: Caller, has_batches: bool) -> LiveState:
     return LiveState(
         time=round(snapshot.time, 3),
         version=__version__,
         memory=_memory(snapshot, "host"),
         gpu_memory=_memory(snapshot, "gpu"),
         models=[_model(model, caller) for model in models],
+        has_batches=has_batches,
     )
 
 
