@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
 
 from tests.page.axe import serious_findings
 from tests.page.chatting import answered, ask, composer, entries
@@ -77,6 +77,12 @@ def test_a_phone_has_the_history_in_a_drawer(browser: Browser, fake_server: Serv
         context.close()
 
 
+def box_of(locator: Locator) -> FloatRect:
+    box = locator.bounding_box()
+    assert box is not None
+    return box
+
+
 def test_nothing_covers_anything_else(page: Page, fake_server: Server) -> None:
     page.set_viewport_size(PHONE)  # type: ignore[arg-type]
     page.goto(fake_server.url)
@@ -84,16 +90,11 @@ def test_nothing_covers_anything_else(page: Page, fake_server: Server) -> None:
         ask(page, words)
         expect(page.get_by_role("button", name="Send", exact=True)).to_be_visible()
     answered(page, 2)
-    box = {
-        name: page.locator(selector).last.bounding_box() or {}
-        for name, selector in {
-            "before": ".message-assistant:nth-child(2)",
-            "question": ".message-user .bubble",
-            "answer": ".message-assistant",
-        }.items()
-    }
-    above = box["question"]["y"] - box["before"]["y"] - box["before"]["height"]
-    below = box["answer"]["y"] - box["question"]["y"] - box["question"]["height"]
+    before = box_of(page.locator(".message-assistant:nth-child(2)"))
+    question = box_of(page.locator(".message-user .bubble").last)
+    answer = box_of(page.locator(".message-assistant").last)
+    above = question["y"] - before["y"] - before["height"]
+    below = answer["y"] - question["y"] - question["height"]
     assert 0 <= below < above, "a question is nearest to its own answer"
     title = page.get_by_role("heading", level=1)
     assert title.evaluate("title => title.clientWidth > 250")
@@ -106,8 +107,8 @@ def test_nothing_covers_anything_else(page: Page, fake_server: Server) -> None:
     entries(page).get_by_role("button", name="Delete").click()
     notice = page.locator(".notice")
     expect(notice).to_be_visible()
-    lowest = notice.bounding_box() or {}
-    assert lowest["y"] + lowest["height"] < (composer(page).bounding_box() or {})["y"]
+    lowest = box_of(notice)
+    assert lowest["y"] + lowest["height"] < box_of(composer(page))["y"]
 
 
 def test_a_phone_has_a_key_for_new_lines(browser: Browser, fake_server: Server) -> None:
