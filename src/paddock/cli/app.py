@@ -13,6 +13,7 @@ _COMMANDS = {
     "batch": "Run files of requests when the server has time: run, submit, list, show, cancel, fetch.",
     "stop": "Unload a model of a running server.",
     "pull": "Download a model from the Hugging Face hub.",
+    "import": "Serve the models of an Ollama store in place.",
     "verify": "Check the receipts of answers, and compute the answers again.",
     "keys": "Create API keys, and keys that sign receipts.",
     "config": "Show the configuration and where each value comes from, or check it.",

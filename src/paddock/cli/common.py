@@ -6,6 +6,7 @@ import importlib
 import os
 from collections.abc import Mapping
 from importlib.metadata import entry_points
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class LazyGroup(click.Group):
             return None
         if cmd_name in self._plugins:
             return _plugin(cmd_name, self._plugins[cmd_name])
-        module = importlib.import_module(self._modules.format(cmd_name.replace("-", "_")))
+        module = importlib.import_module(self._modules.format(_module(cmd_name)))
         command: click.Command = module.command
         return command
 
@@ -58,6 +59,12 @@ class LazyGroup(click.Group):
         except PaddockError as error:
             click.echo(f"paddock: {error.message}", err=True)
             ctx.exit(1)
+
+
+def _module(name: str) -> str:
+    """The name of a command in Python."""
+    name = name.replace("-", "_")
+    return f"{name}_" if iskeyword(name) else name
 
 
 def _plugin(name: str, distribution: str) -> click.Command:
