@@ -9,7 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.errors import InsufficientMemory, ModelCrashing, ModelLoading, OutOfMemory, PaddockError, WorkerCrashed
+from paddock.errors import (
+    ContextLengthExceeded,
+    InsufficientMemory,
+    ModelCrashing,
+    ModelLoading,
+    OutOfMemory,
+    PaddockError,
+    WorkerCrashed,
+)
 from paddock.fleet import Catalogue, Fleet, Rules
 from paddock.fleet.catalogue.kinds import RequestedKind
 from paddock.types import PoolRequest, TextPrompt
@@ -261,15 +269,14 @@ def test_a_success_resets_the_failures() -> None:
 
 def test_a_model_that_was_loaded_again_and_unloaded_has_not_failed() -> None:
     async def scenario() -> None:
-        async with open_fleet(model("a", "delay=0.05")) as fleet:
+        async with open_fleet(model("a")) as fleet:
             with pytest.raises(WorkerCrashed):
                 await text(fleet, "a", "crash: now")
             assert fleet.status()[0].is_failed
-            # Loaded by a request that its client cancels, so that none is completed.
-            asking = asyncio.ensure_future(text(fleet, "a", "say: " + "word " * 100))
-            await until(lambda: states(fleet)["a"] == "loaded", "the load")
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            # It is loaded for a request that its worker refuses, so that none is completed.
+            with pytest.raises(ContextLengthExceeded):
+                await text(fleet, "a", "word " * 10_000)
+            assert states(fleet)["a"] == "loaded"
             await fleet.unload(fleet.catalogue.find("a"))
             await until(lambda: states(fleet)["a"] == "unloaded", "the unload")
             assert not fleet.status()[0].is_failed
