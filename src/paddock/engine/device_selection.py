@@ -41,6 +41,8 @@ _MAX = 0
 """ggml's number of the maximum, as an operation of a pool."""
 _FLOAT = 4
 _MOST_VIEWS = 32
+_LEAST_ROWS = 4
+"""With fewer rows, copying them costs less than the selection (docs/lab.md)."""
 _REATTACH = 64
 """So many steps must be possible with samplers before they are attached again."""
 
@@ -102,6 +104,7 @@ class DeviceSelection:
         self._tail = n_vocab % self._outer
         self._per_row = KEPT * self._inner + 1 + self._tail
         self._most_rows = n_vocab // self._per_row  # libllama has room for one row of logits
+        self._least_rows = 1 if os.environ.get(DEVICE_SELECTION) == "1" else _LEAST_ROWS
         self._most_copied = 2 * sequences + 64
         """The most whole rows. libllama pads them, and so needs memory for them twice."""
         self._sequences = sequences
@@ -163,7 +166,8 @@ class DeviceSelection:
             if self._possible < _REATTACH or not self._attach():
                 self._step = _NO_STEP._replace(rows=rows)
                 return
-        select = select and 0 < rows <= self._most_rows and self.is_one_pass(spans, sizes) and self.pause.has_ended()
+        is_worth_it = self._least_rows <= rows <= self._most_rows
+        select = select and is_worth_it and self.is_one_pass(spans, sizes) and self.pause.has_ended()
         shape = [
             (span.sequence, size if span.sampler is None else -size) for span, size in zip(spans, sizes, strict=True)
         ]
