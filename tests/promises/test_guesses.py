@@ -99,6 +99,7 @@ def test_repeated_text_is_guessed_and_counted(tiny_models: dict[str, Path]) -> N
         drafted = sum(timings.get("draft_n", 0) for timings in (first, again))
         assert counted("paddock_drafted_tokens_total") == drafted
         tokens = sum(timings["predicted_n"] for timings in (first, again, off, none))
+        wait_for(lambda: counted("llamacpp:tokens_predicted_total") >= tokens, 20, "the counters of the last answers")
         assert counted("llamacpp:tokens_predicted_total") == tokens
         assert counted("paddock_inter_token_seconds_count") == tokens - 4, "the first tokens follow no other"
         assert counted("paddock_drafted_tokens_total", "model") == 0

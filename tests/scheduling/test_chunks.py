@@ -123,12 +123,12 @@ def test_filling_tiles_makes_first_tokens_no_later_on_average(machine: Machine, 
 def test_answers_wait_no_longer_than_for_a_tile_of_a_long_prompt(
     machine: Machine, sizes: list[int], early: int
 ) -> None:
-    """Twice sixteen steps that only generate, or twice 0.25 s."""
+    """Twice sixteen steps that only generate, or twice 0.25 s, by prices that are not exact: they are being learned."""
     budget = StepBudget(unified=True)
     burst = _burst(machine, sizes, budget, early=early)
     apart = _burst(machine, sizes, _Apart(unified=True), early=early)
     allowed = 2 * max(budget.floor_seconds, budget.stretch * _seconds(machine, [], len(sizes)))
-    assert max(burst.gaps, default=0) <= 1.2 * max(allowed, *apart.gaps, 0)
+    assert max(burst.gaps, default=0) <= 1.5 * max(allowed, *apart.gaps, 0)
 
 
 def test_questions_beside_answers_do_not_hide_what_a_tile_saves() -> None:
