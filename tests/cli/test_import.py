@@ -84,16 +84,16 @@ def test_the_models_of_a_store_are_served_in_place(store: Store, tmp_path: Path,
     assert entry["defaults"] == {"temperature": 0.0, "stop": ["<|im_end|>"], "max_tokens": 3}
     assert written["model_manager"]["models"].keys() == {"own", "smol:135m", "hf.co/owner/tiny"}
     with Server("--config", str(config)) as server:
-        client = ollama.Client(host=server.url)
-        assert {model.model for model in client.list().models} >= {"smol:135m", "hf.co/owner/tiny:latest"}
-        shown = client.show("smol:135m")
-        assert "num_predict" in (shown.parameters or "") and shown.details is not None
-        answer = client.chat("smol:135m", messages=[{"role": "user", "content": "What is 1 + 1?"}])
-        assert answer.eval_count is not None and answer.eval_count <= 3
-        plain = client.chat(
-            "smol:135m", messages=[{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]
-        )
-        assert plain.prompt_eval_count is not None
+        with ollama.Client(host=server.url) as client:
+            assert {model.model for model in client.list().models} >= {"smol:135m", "hf.co/owner/tiny:latest"}
+            shown = client.show("smol:135m")
+            assert "num_predict" in (shown.parameters or "") and shown.details is not None
+            answer = client.chat("smol:135m", messages=[{"role": "user", "content": "What is 1 + 1?"}])
+            assert answer.eval_count is not None and answer.eval_count <= 3
+            plain = client.chat(
+                "smol:135m", messages=[{"role": "system", "content": "x"}, {"role": "user", "content": "y"}]
+            )
+            assert plain.prompt_eval_count is not None
         body = {"model": "smol:135m", "messages": [{"role": "user", "content": "Hi"}]}
         other = server.client.post("/v1/chat/completions", json=body).json()
         assert other["usage"]["completion_tokens"] <= 3, "parameters are defaults of all APIs"

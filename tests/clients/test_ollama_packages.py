@@ -30,8 +30,9 @@ def server(
 
 
 @pytest.fixture(scope="module")
-def client(server: Server) -> ollama.Client:
-    return ollama.Client(host=server.url)
+def client(server: Server) -> Iterator[ollama.Client]:
+    with ollama.Client(host=server.url) as client:
+        yield client
 
 
 def look(at: str) -> str:
@@ -110,8 +111,8 @@ def test_errors(client: ollama.Client) -> None:
 @full
 def test_the_asynchronous_client(server: Server) -> None:
     async def ask() -> str:
-        client = ollama.AsyncClient(host=server.url)
-        stream = await client.generate(MODEL, "Say hello.", stream=True, options=OPTIONS)
-        return "".join([part.response or "" async for part in stream])
+        async with ollama.AsyncClient(host=server.url) as client:
+            stream = await client.generate(MODEL, "Say hello.", stream=True, options=OPTIONS)
+            return "".join([part.response or "" async for part in stream])
 
     assert asyncio.run(ask())
