@@ -6,13 +6,17 @@ import ctypes
 import subprocess
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from paddock.engine import open_engine
 from paddock.engine.libllama.loading import Library
 from paddock.engine.libllama.mtmd import _FUNCTIONS, DEFAULTS, FILE_DEFAULTS, FileOptions, MediaLibrary, MediaParams
 from paddock.errors import LibraryUnusable
 from paddock.libraries import Found
+from tests import tiny_models, tiny_projectors
 from tests.engine.fake_library import COMPILER, NEEDS_COMPILER, compile_library
+from tests.options import engine_options
 
 pytestmark = NEEDS_COMPILER
 
@@ -71,6 +75,23 @@ def test_a_library_with_the_known_structs_is_used(tmp_path: Path) -> None:
 
 def test_a_library_without_it(tmp_path: Path) -> None:
     assert "it was built without libmtmd, and there is no libmtmd beside it" in _refusal(_library(tmp_path))
+
+
+def test_a_projector_beside_the_model_is_left_out_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the settings name is not."""
+    tiny_models.llama(tmp_path / "m.gguf", layers=1)
+    tiny_projectors.llava(tmp_path / "mmproj.gguf")
+
+    def refuse(_: Library) -> MediaLibrary:
+        raise LibraryUnusable("it was built without libmtmd")
+
+    monkeypatch.setattr("paddock.engine.projector.open_media_library", refuse)
+    options = engine_options(n_ctx=256, n_threads=1, mmproj=str(tmp_path / "mmproj.gguf"))
+    engine = open_engine(str(tmp_path / "m.gguf"), options, lambda _: None)
+    assert (engine.media, engine.info.media) == (None, ())
+    engine.close()
+    with pytest.raises(LibraryUnusable):
+        open_engine(str(tmp_path / "m.gguf"), msgspec.structs.replace(options, mmproj_auto=False), lambda _: None)
 
 
 def test_a_missing_function_is_named(tmp_path: Path) -> None:

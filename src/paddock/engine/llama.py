@@ -46,7 +46,7 @@ from paddock.engine.sequence_memory import SequenceMemory
 from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.vocab import LlamaVocab
 from paddock.engine.window_drafts import check_window, has_removable_drafts, shorten_drafts
-from paddock.errors import DecodeFailed, ModelLoadFailed, NoCells
+from paddock.errors import DecodeFailed, LibraryUnusable, ModelLoadFailed, NoCells
 from paddock.types import (
     EMBEDDING_POOLING,
     Adapters,
@@ -130,9 +130,7 @@ class LlamaEngine:
         self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
         self._can_undo = self._memory.reuse == "prefix"
         if options.mmproj:
-            self._projector = Projector(
-                Path(options.mmproj), self._model, options, n_ubatch=self._n_ubatch, n_batch=n_batch
-            )
+            self._projector = self._open_projector(options, n_batch)
         self.media = self._projector
         if self._memory.reuse == "checkpoint" and has_removable_drafts(self._model):
             self._window = int(lib.llama_model_n_swa(self._model))
@@ -471,6 +469,17 @@ class LlamaEngine:
             n_vocab=self.vocab.size,
             end_tokens=self.vocab.end_tokens,
         )
+
+    def _open_projector(self, options: EngineOptions, n_batch: int) -> Projector | None:
+        """None: this build of llama.cpp reads no media, and the projector was only found beside the model."""
+        path = Path(options.mmproj)
+        try:
+            return Projector(path, self._model, options, n_ubatch=self._n_ubatch, n_batch=n_batch)
+        except LibraryUnusable as error:
+            if not options.mmproj_auto:
+                raise
+            sys.stderr.write(f"<4>the projector {path.name} is not used: {error.message}\n")
+            return None
 
     def _warm_up(self, *, on_gpu: bool, scratch: int) -> SequenceMemory:
         """Run a first small step. It touches every weight, also of adapters, so a build that does not work on this

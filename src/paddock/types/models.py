@@ -125,6 +125,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     draft: DraftParams
     mmproj: str
     """The file of the multimodal projector; empty: none, so prompts are text only."""
+    mmproj_auto: bool
+    """It was found beside the model, so that the model is loaded without it if llama.cpp cannot use it."""
     mmproj_offload: bool
     image_min_tokens: int | None
     image_max_tokens: int | None

@@ -175,9 +175,9 @@ class _Builder:
             model = _with_draft(model, (base or Path()) / settings.model_draft)
         if settings.mmproj is not None:
             base = self._settings.models_directory if self._settings.model is None else None
-            return _with_projector(model, (base or Path()) / settings.mmproj)
+            return _with_projector(model, (base or Path()) / settings.mmproj, is_named=True)
         found_beside = fitting_projector(model) if settings.mmproj_auto else None
-        return model if found_beside is None else _with_projector(model, found_beside)
+        return model if found_beside is None else _with_projector(model, found_beside, is_named=False)
 
 
 def _with_preloaded(catalogue: Catalogue, wanted: Sequence[str]) -> Catalogue:
@@ -225,13 +225,13 @@ def _with_draft(model: Model, path: Path) -> Model:
     return replace(model, draft=found.files, options=options, known_problem=model.known_problem or problem)
 
 
-def _with_projector(model: Model, path: Path) -> Model:
+def _with_projector(model: Model, path: Path, *, is_named: bool) -> Model:
     if model.is_fake:
         return replace(model, known_problem="a fake model takes no projector")
     if model.kind() not in (None, "generation"):
         return replace(model, known_problem="a projector (mmproj) needs a model that generates text")
     file = ModelFile.stat(path.absolute())
-    options = msgspec.structs.replace(model.options, mmproj=file.path)
+    options = msgspec.structs.replace(model.options, mmproj=file.path, mmproj_auto=not is_named)
     return replace(model, projector=(file,), options=options)
 
 
