@@ -117,3 +117,10 @@ def test_cmake_comes_from_the_index_if_it_is_missing(index: Path, tmp_path: Path
 def test_tools_that_cannot_be_installed_are_named(index: Path, tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="cmake and ninja cannot be installed from the Python index"):
         install_tools(Tools(None, None, "c++"), tmp_path, _runner())
+
+
+def test_the_reason_of_cmake_is_told_and_not_what_came_before() -> None:
+    run = Runner(io.StringIO())
+    said = "fatal: not a git repository\n-- Found Git\nCMake Error at CMakeLists.txt:7 (add):\n  no such folder\n\n"
+    assert run(["/bin/sh", "-c", f"printf '{said}'; exit 1"]) == 1
+    assert run.last_error() == "CMake Error at CMakeLists.txt:7 (add): no such folder"

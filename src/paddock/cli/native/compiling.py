@@ -1,4 +1,4 @@
-"""Runs CMake: only libllama and ggml are compiled, no program of llama.cpp."""
+"""Runs CMake: only libllama, ggml and libmtmd are compiled, no program of llama.cpp."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from paddock.cli.native.tools import BACKENDS, Backend, Runner, Tools
 from paddock.errors import StartupError
 
-_TARGET = "llama"
+_TARGETS = ("llama", "mtmd")
 # Ninja counts files, make counts percent.
 _FILES, _PERCENT = re.compile(r"^\[(\d+)/(\d+)\]"), re.compile(r"^\[\s*(\d+)%\]")
 _OFF = (
     "LLAMA_BUILD_COMMON", "LLAMA_BUILD_TESTS", "LLAMA_BUILD_TOOLS", "LLAMA_BUILD_EXAMPLES", "LLAMA_BUILD_SERVER",
-    "LLAMA_BUILD_APP", "LLAMA_OPENSSL",
+    "LLAMA_BUILD_APP", "LLAMA_OPENSSL", "MTMD_VIDEO",
 )  # fmt: skip
 _LIBRARIES = ("*.dylib",) if sys.platform == "darwin" else ("*.so", "*.so.*")
 
@@ -28,6 +28,7 @@ def flags(backends: Sequence[Backend]) -> list[str]:
         "-DBUILD_SHARED_LIBS=ON",
         "-DGGML_NATIVE=ON",
         "-DGGML_RPC=ON",
+        "-DLLAMA_BUILD_MTMD=ON",
         *(f"-D{BACKENDS[backend]}=ON" for backend in backends),
         *(f"-D{name}=OFF" for name in _OFF),
     ]
@@ -55,7 +56,7 @@ def compile_libraries(folder: Path, tools: Tools, jobs: int, run: Runner, on_per
             on_percent(percent)
 
     assert tools.cmake is not None
-    status = run([tools.cmake, "--build", str(folder), "--target", _TARGET, "--parallel", str(jobs)], read)
+    status = run([tools.cmake, "--build", str(folder), "--target", *_TARGETS, "--parallel", str(jobs)], read)
     if status != 0:
         raise StartupError(f"llama.cpp cannot be compiled: {run.last_error()}")
 

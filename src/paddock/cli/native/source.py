@@ -14,7 +14,7 @@ from paddock.libraries import Source
 
 _INSIDE = "vendor/llama.cpp/"
 # What CMake needs of the 176 MB.
-_NEEDED = ("CMakeLists.txt", "LICENSE", "cmake/", "ggml/", "include/", "licenses/", "src/", "vendor/")
+_NEEDED = ("CMakeLists.txt", "LICENSE", "cmake/", "ggml/", "include/", "licenses/", "src/", "tools/mtmd/", "vendor/")
 
 
 def download(source: Source, folder: Path, run: Runner) -> Path:

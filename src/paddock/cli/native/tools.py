@@ -86,6 +86,9 @@ class Runner:
     def last_error(self) -> str:
         """The line that says most about a failure, of the last program."""
         lines = [line for line in self._last if line]
+        for index, line in enumerate(lines):
+            if line.startswith("CMake Error"):  # the reason is in the lines below
+                return " ".join(part.strip() for part in lines[index : index + 3])
         telling = [line for line in lines if re.search(r"error|fatal|cannot|no such", line, re.IGNORECASE)]
         return (telling or lines or ["it gave no reason"])[0 if telling else -1].strip()
 
