@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -193,8 +194,10 @@ def _verified(entrant: Entrant, output: Path, folder: Path) -> list[str]:
         problems = [] if done.returncode == 0 else [f"paddock verify: {done.returncode}: {done.stdout}{done.stderr}"]
         print(done.stdout.strip())
         data = bytearray(output.read_bytes())
-        at = data.index(b'"content":"', len(data) // 2) + len(b'"content":"')
-        data[at] = ord("y") if data[at] == ord("x") else ord("x")
+        # A letter of a text: what is changed must still be JSON, or the file is malformed (status 2).
+        found = re.search(rb'"message":\{"role":"assistant","content":"[^"\\]*?[a-z]', data)
+        assert found is not None, "an answer has a letter"
+        data[found.end() - 1] ^= 1 if data[found.end() - 1] != ord("z") else 3
         changed = folder / "changed.jsonl"
         changed.write_bytes(data)
         if _verify(changed, "--sample", "0").returncode != 1:
