@@ -25,7 +25,7 @@ test: $(VENV)/.installed-dev  ## Run the fast tests, in about 10 minutes (ARGS="
 test-all: $(VENV)/.installed-dev  ## Run every test with the prebuilt llama.cpp, with more random examples (about 33 minutes)
 	@PADDOCK_TEST_LIBRARY=prebuilt $(PYTEST) --hypothesis-profile=full $(ARGS)
 
-native: $(VENV)/.installed-demo  ## Compile llama.cpp for this machine, in about ten minutes (ARGS="--cuda" for a GPU)
+native: $(VENV)/.installed-demo  ## Compile llama.cpp for this machine, in about fifteen minutes (ARGS="--cuda" for a GPU)
 	@$(BIN)/paddock build $(ARGS)
 
 test-native: $(VENV)/.installed-dev  ## Run every test with a compiled llama.cpp, which is built if there is none

@@ -41,7 +41,7 @@ def hint(
     names = ", ".join(more)
     if measured is not None:
         return f"a library compiled for this CPU is faster here: {measured}, by {names}. `{command}` makes one"
-    return f"a library compiled for this CPU may be faster, by {names}. `{command}` makes one in about ten minutes"
+    return f"a library compiled for this CPU may be faster, by {names}. `{command}` makes one in about fifteen minutes"
 
 
 def find_hint(environment: Mapping[str, str] = os.environ) -> str | None:
