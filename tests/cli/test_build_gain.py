@@ -38,7 +38,7 @@ def _hint(cpu: Cpu, measured: Comparison | None = None, *, origin: str = PREBUIL
 
 def test_the_hint_names_what_a_build_would_use() -> None:
     expected = "a library compiled for this CPU may be faster, by AVX512, AVX512_VNNI. `make native` makes one"
-    assert _hint(_AVX512) == f"{expected} in about ten minutes"
+    assert _hint(_AVX512) == f"{expected} in about fifteen minutes"
     assert "by DOTPROD, MATMUL_INT8" in (_hint(_ARM) or "")
 
 

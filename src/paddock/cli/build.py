@@ -46,8 +46,8 @@ def command(
 ) -> None:  # fmt: skip
     """Compile llama.cpp for this machine, which makes Paddock faster where the installed library is a general one.
 
-    It takes about fifteen minutes on two cores, and more for GPUs. Servers use the result when they next load a model. An
-    unfinished build is never used.
+    It takes about fifteen minutes on two cores, and more for GPUs. Servers use the result when they next load a
+    model. An unfinished build is never used.
     """
     if check:
         from paddock.cli.native.report import print_report
