@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from paddock.cli.llama_server import PRESETS, VARIABLES
+from tests import tiny_projectors
 from tests.forking import run_command
 from tests.server import Server, chat_body, wait_for
 from tests.tiers import full, is_full_tier
@@ -45,12 +46,14 @@ def _arguments(line: dict[str, Any], models: dict[str, Path], folder: Path) -> l
         "--host": "127.0.0.1",
         "--models-dir": str(model.parent),
         "-md": str(models["draft"]),
+        "--mmproj": str(folder / "mmproj.gguf"),
         "--model-draft": str(models["draft"]),
         "--chat-template-file": str(folder / "template.jinja"),
         "-dev": "none",
         "--device": "none",
         "--device-draft": "none",
     }
+    tiny_projectors.llava(folder / "mmproj.gguf")
     (folder / "template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}", "utf-8")
     found: list[str] = []
     rest = iter(words)

@@ -368,6 +368,7 @@ def test_a_fixed_setting_is_no_longer_complained_about(page: Page, fake_server: 
     page.get_by_label("Temperature").fill("warm")
     page.keyboard.press("Escape")
     ask(page, "say: hello")
+    expect(page.get_by_role("dialog")).to_be_visible()  # the settings, with the mistake
     page.keyboard.press("Escape")
     expect(page.get_by_role("alert")).to_contain_text("invalid")
     open_settings(page)

@@ -83,7 +83,7 @@ def test_function_call_loop(responses: openai.OpenAI) -> None:
     result: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny."}
     items += [call, result]
     asked: Any = {"model": "any", "tools": [FUNCTION], "tool_choice": "none", "max_output_tokens": 24}
-    asked["extra_body"] = {"deterministic": True}
+    asked["extra_body"] = {"deterministic": True, "seed": 1}
     final_answer = responses.responses.create(input=items, **asked)
     assert final_answer.output_text
     continued = responses.responses.create(input=[result], previous_response_id=answer.id, **asked)
