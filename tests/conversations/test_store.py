@@ -51,7 +51,9 @@ class Stored(RuleBasedStateMachine):
         self.store = self._open()
 
     def _open(self) -> ConversationStore:
-        return ConversationStore(Path(self.folder.name) / "db", most_bytes=_MOST_BYTES, seconds=_SECONDS)
+        return ConversationStore(
+            Path(self.folder.name) / "db", most_bytes=_MOST_BYTES, most_read=10**6, seconds=_SECONDS
+        )
 
     def teardown(self) -> None:
         self.store.close()
@@ -227,6 +229,25 @@ class Stored(RuleBasedStateMachine):
 
 TestStored = Stored.TestCase
 TestStored.settings = settings(examples(60), stateful_step_count=30)
+
+
+def test_no_more_is_read_at_once_than_a_body_may_have(tmp_path: Path) -> None:
+    store = ConversationStore(tmp_path / "db", most_bytes=10**6, most_read=1000, seconds=_SECONDS)
+    talk = Conversation(id="conv_1", created_at=0)
+    store.add_conversation("a", talk, [{"id": "m1", "text": "x" * 700}], 0)
+    assert len(store.items("a", "conv_1", 0)) == 1
+    store.add_items("a", "conv_1", [{"id": "m2", "text": "x" * 700}], 0)
+    with pytest.raises(InvalidRequest) as refused:
+        store.items("a", "conv_1", 0)
+    assert refused.value.param == "conversation"
+    for id, previous in (("resp_1", None), ("resp_2", "resp_1")):
+        item = {"id": f"m_{id}", "text": "x" * 600}
+        store.add_response("a", StoredResponse(id=id, previous=previous, input=[item], response={"output": []}), 0)
+    assert len(store.chain("a", "resp_1", 0)) == 1
+    with pytest.raises(InvalidRequest) as refused:
+        store.chain("a", "resp_2", 0)
+    assert refused.value.param == "previous_response_id"
+    store.close()
 
 
 def _ids(items: Iterable[dict[str, Any]]) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from paddock.errors import BatchesUnavailable, InvalidRequest
+from paddock.storage import transaction
 
 _VERSION: Final = 1
 _SCHEMA: Final = """
@@ -68,16 +69,8 @@ class Database:
     def executemany(self, statement: str, rows: Iterable[tuple[Any, ...]]) -> None:
         self._db.executemany(statement, rows)
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite ends it by itself if the disk is full
-                self._db.execute("ROLLBACK")
-            raise
+    def transaction(self) -> AbstractContextManager[None]:
+        return transaction(self._db)
 
     def page(
         self,

@@ -25,6 +25,8 @@ _T = TypeVar("_T")
 @dataclass(frozen=True, slots=True)
 class Limits:
     bytes_per_key: int
+    bytes_read: int
+    """The most that one request may continue: as much as it could send."""
     seconds: int
     """What was not used for so long is removed."""
 
@@ -121,7 +123,10 @@ class Conversations:
         self._folder.lock()
         try:
             return ConversationStore(
-                self._folder.database, most_bytes=self._limits.bytes_per_key, seconds=self._limits.seconds
+                self._folder.database,
+                most_bytes=self._limits.bytes_per_key,
+                most_read=self._limits.bytes_read,
+                seconds=self._limits.seconds,
             )
         except sqlite3.Error as error:
             raise BatchesUnavailable(f"cannot use {self._folder.database}: {error}") from None

@@ -6,8 +6,7 @@ What was not used for a while is removed, and so is the oldest when a key has to
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ import msgspec
 
 from paddock.conversations.records import Conversation, Item, StoredResponse
 from paddock.errors import InvalidRequest, NotFound
+from paddock.storage import transaction
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS responses (
@@ -63,8 +63,11 @@ class Page:
 
 
 class ConversationStore:
-    def __init__(self, database: Path, *, most_bytes: int, seconds: int) -> None:
-        """`most_bytes` of one key are kept, for so many `seconds` after their last use. Raises `sqlite3.Error`."""
+    def __init__(self, database: Path, *, most_bytes: int, most_read: int, seconds: int) -> None:
+        """`most_bytes` of one key are kept, for so many `seconds` after their last use, and `most_read` of them are
+        read at once. Raises `sqlite3.Error`.
+        """
+        self._most_read = most_read
         self._most_bytes = most_bytes
         self._seconds = seconds
         self._db = sqlite3.connect(database, timeout=_WAIT_SECONDS, isolation_level=None, check_same_thread=False)
@@ -72,7 +75,7 @@ class ConversationStore:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = NORMAL")
             self._db.execute("PRAGMA foreign_keys = ON")
-            with self._transaction():
+            with transaction(self._db):
                 for statement in filter(str.strip, _SCHEMA.split(";")):
                     self._db.execute(statement)
         except BaseException:
@@ -87,7 +90,7 @@ class ConversationStore:
     def add_response(self, owner: str, stored: StoredResponse, now: int) -> None:
         """And its items to its conversation, if that still exists."""
         record = _encode(stored)
-        with self._transaction():
+        with transaction(self._db):
             self._db.execute(
                 "INSERT INTO responses (id, owner, used_at, size, record) VALUES (?, ?, ?, ?, ?)",
                 (stored.id, owner, now, len(record), record),
@@ -103,8 +106,11 @@ class ConversationStore:
         return _response(record)
 
     def chain(self, owner: str, last: str, now: int) -> list[StoredResponse]:
-        """A response and all that it continues, the first one first. Marks them as used. Raises `NotFound`."""
+        """A response and all that it continues, the first one first. Marks them as used. Raises `NotFound`, or
+        `InvalidRequest` if they are too large.
+        """
         found: list[StoredResponse] = []
+        size = 0
         id: str | None = last
         while id is not None:
             if (record := self._record("responses", owner, id, now)) is None:
@@ -114,9 +120,11 @@ class ConversationStore:
                     "made without `store`",
                     param="previous_response_id",
                 )
+            size += len(record)
+            self._check_size(size, "previous_response_id")
             found.append(_response(record))
             id = found[-1].previous
-        with self._transaction():
+        with transaction(self._db):
             for stored in found:
                 self._touch("responses", owner, stored.id, now)
         return found[::-1]
@@ -124,13 +132,13 @@ class ConversationStore:
     def delete_response(self, owner: str, id: str, now: int) -> None:
         """Raises `NotFound`."""
         self.response(owner, id, now)
-        with self._transaction():
+        with transaction(self._db):
             self._db.execute("DELETE FROM responses WHERE id = ?", (id,))
 
     # ── conversations ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add_conversation(self, owner: str, conversation: Conversation, items: Sequence[Item], now: int) -> None:
-        with self._transaction():
+        with transaction(self._db):
             self._db.execute(
                 "INSERT INTO conversations (id, owner, used_at, size, record) VALUES (?, ?, ?, 0, ?)",
                 (conversation.id, owner, now, _encode(conversation)),
@@ -147,27 +155,29 @@ class ConversationStore:
     def update_conversation(self, owner: str, id: str, metadata: dict[str, str], now: int) -> Conversation:
         """Raises `NotFound`."""
         changed = msgspec.structs.replace(self.conversation(owner, id, now), metadata=metadata)
-        with self._transaction():
+        with transaction(self._db):
             self._db.execute("UPDATE conversations SET record = ? WHERE id = ?", (_encode(changed), id))
         return changed
 
     def delete_conversation(self, owner: str, id: str, now: int) -> None:
         """With its items; its responses are kept. Raises `NotFound`."""
         self.conversation(owner, id, now)
-        with self._transaction():
+        with transaction(self._db):
             self._db.execute("DELETE FROM conversations WHERE id = ?", (id,))
 
     def add_items(self, owner: str, id: str, items: Sequence[Item], now: int) -> None:
         """Raises `NotFound`, or `InvalidRequest` if the conversation has an item with the same id."""
         self.conversation(owner, id, now)
-        with self._transaction():
+        with transaction(self._db):
             self._touch("conversations", owner, id, now)
             self._append(id, items)
             self._remove_oldest(owner, keep=id)
 
     def items(self, owner: str, id: str, now: int) -> list[Item]:
-        """All items, the oldest first. Raises `NotFound`."""
+        """All items, the oldest first. Raises `NotFound`, or `InvalidRequest` if they are too large."""
         self.conversation(owner, id, now)
+        (size,) = self._db.execute("SELECT size FROM conversations WHERE id = ?", (id,)).fetchone()
+        self._check_size(size, "conversation")
         rows = self._db.execute("SELECT record FROM conversation_items WHERE conversation = ? ORDER BY seq", (id,))
         return [_item(row[0]) for row in rows]
 
@@ -184,7 +194,7 @@ class ConversationStore:
     def delete_item(self, owner: str, id: str, item: str, now: int) -> None:
         """Raises `NotFound`."""
         self.conversation(owner, id, now)
-        with self._transaction():
+        with transaction(self._db):
             rows = self._db.execute(
                 "DELETE FROM conversation_items WHERE conversation = ? AND id = ? RETURNING LENGTH(record)", (id, item)
             ).fetchall()
@@ -201,6 +211,14 @@ class ConversationStore:
         size = sum(len(record) for _, _, record in records)
         self._db.execute("UPDATE conversations SET size = size + ? WHERE id = ?", (size, conversation))
 
+    def _check_size(self, size: int, param: str) -> None:
+        if size > self._most_read:
+            raise InvalidRequest(
+                f"{param}: what is stored of this conversation has more than {self._most_read} bytes, the limit of a "
+                "body (server.max_body_bytes)",
+                param=param,
+            )
+
     # ── age and size ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def used_by(self, owner: str) -> int:
@@ -213,7 +231,7 @@ class ConversationStore:
         return int(row[0])
 
     def remove_expired(self, now: int) -> None:
-        with self._transaction():
+        with transaction(self._db):
             for table in ("responses", "conversations"):
                 self._db.execute(f"DELETE FROM {table} WHERE used_at <= ?", (now - self._seconds,))  # noqa: S608
 
@@ -247,17 +265,6 @@ class ConversationStore:
             (now, id, owner),
         )
         return changed.rowcount > 0
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # SQLite ends it by itself if the disk is full
-                self._db.execute("ROLLBACK")
-            raise
 
 
 def _no_item(conversation: str, item: str) -> NotFound:

@@ -170,7 +170,9 @@ def _conversations(data: DataFolder, configuration: Settings) -> Conversations |
     settings = configuration.responses
     if not settings.store:
         return None
-    return Conversations(data, Limits(settings.max_bytes_per_key, settings.keep_days * 24 * 3600))
+    return Conversations(
+        data, Limits(settings.max_bytes_per_key, configuration.server.max_body_bytes, settings.keep_days * 24 * 3600)
+    )
 
 
 def _batches(

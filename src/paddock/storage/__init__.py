@@ -2,3 +2,4 @@
 
 from paddock.storage.folder import DataFolder, default_folder
 from paddock.storage.thread import StoreThread
+from paddock.storage.transaction import transaction
