@@ -75,8 +75,7 @@ def _option(key: str, field: FieldInfo, flag: Flag, number: int) -> click.Option
     """`number` keeps the names of several flags of one setting apart."""
     names = [*flag.names, key.replace(".", _NESTING) + (f"{_NESTING}{number}" if number else "")]
     if flag.value is not None:
-        value = flag.value == "true" if bool in scalar_types(key) else flag.value
-        return click.Option(names, flag_value=value, help=f"Set {key} to {flag.value}.")
+        return click.Option(names, flag_value=flag.value, help=f"Set {key} to {flag.value}.")
     shared: dict[str, Any] = {"default": None, "help": _help(field)}
     if container_of(key) == "list":
         return click.Option(

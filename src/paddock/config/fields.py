@@ -360,10 +360,10 @@ def one_or_zero(text: str) -> bool:
 class Flag:
     """The flags of `paddock serve` that set a field, as metadata of the field's type.
 
-    `-on/-off` names a pair of flags. `metavar` names the argument in the help. `value` makes a flag without an argument
-    that stands for this value. `bare` is the value of a flag whose argument is left out. `convert` reads the argument
-    (None: the default of the field); without it the field's type says how to read it. With `joins`, the arguments of a
-    repeated flag are joined by commas.
+    `-on/-off` names a pair of flags, ` /-off` one that only switches off. `metavar` names the argument in the help.
+    `value` makes a flag without an argument that stands for this value. `bare` is the value of a flag whose argument
+    is left out. `convert` reads the argument (None: the default of the field); without it the field's type says how to
+    read it. With `joins`, the arguments of a repeated flag are joined by commas.
     """
 
     def __init__(

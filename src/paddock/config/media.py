@@ -15,7 +15,7 @@ class MediaSettings(Section):
     mmproj: Annotated[Expanded | None, Flag("-mm", "--mmproj")] = None
     """The file of the multimodal projector, with which the model reads images or audio. A relative path starts at
     `models_directory`, if that is set. By default a file `mmproj*.gguf` beside the model that fits it."""
-    mmproj_auto: Annotated[bool, Flag("--mmproj-auto/--no-mmproj"), Flag("--no-mmproj-auto", value="false")] = True
+    mmproj_auto: Annotated[bool, Flag("--mmproj-auto/--no-mmproj", " /--no-mmproj-auto")] = True
     """Use the projector beside the model. If false, only one that `mmproj` names."""
     mmproj_offload: Annotated[bool, Flag("--mmproj-offload/--no-mmproj-offload")] = True
     """Run the projector on the GPU, if layers of the model are there."""
