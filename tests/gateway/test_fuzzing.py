@@ -92,6 +92,8 @@ _GOOD: dict[str, Any] = {
     "/api/pull": {"model": "fake"},
     "/api/push": {"model": "fake"},
     "/v1/files": {},
+    "/v1/audio/transcriptions": {},
+    "/audio/transcriptions": {},
     "/v1/batches": {"input_file_id": "file-none", "endpoint": "/v1/chat/completions", "completion_window": "24h"},
     "/v1/batches/batch_none/cancel": {},
     "/v1/messages/batches": {"requests": [{"custom_id": "a", "params": chat_body("x", model="fake", max_tokens=2)}]},

@@ -29,7 +29,6 @@ CASES: dict[str, tuple[tuple[str, ...], str, str, Any, int, str, str]] = {
         *((), "POST", "/infill", {"input_prefix": "a", "input_suffix": "b"}),
         *(501, "not_supported_error", "Infill is not supported by this model"),
     ),
-    "audio": ((), "POST", "/v1/audio/transcriptions", {}, 501, "not_supported_error", "does not support audio input"),
     "query": (("--reranking",), "POST", "/rerank", {"documents": ["b"]}, 400, "invalid_request_error", "query"),
     "documents": (("--reranking",), "POST", "/rerank", {"query": "a"}, 400, "invalid_request_error", '"documents"'),
     "input": (

@@ -34,8 +34,6 @@ def test_every_route_of_llama_server_answers(fake_server: Server, route: str) ->
 @pytest.mark.parametrize(
     ("method", "path", "status", "kind", "word"),
     [
-        ("POST", "/v1/audio/transcriptions", 501, "not_supported_error", "audio"),
-        ("POST", "/audio/transcriptions", 501, "not_supported_error", "audio"),
         ("GET", "/tools", 403, "feature_disabled", "tools"),
         ("POST", "/tools", 403, "feature_disabled", "tools"),
         ("GET", "/cors-proxy", 403, "feature_disabled", "proxy"),

@@ -135,6 +135,7 @@ STORED = [
     ("DELETE", _CONVERSATION, None),
     ("DELETE", _RESPONSE, None),
 ]
+TRANSCRIPTIONS = ("/v1/audio/transcriptions", "/audio/transcriptions")
 _MESSAGE_BATCH = "/v1/messages/batches/{message_batch_id}"
 MESSAGE_BATCHES = {
     *(("POST", path) for path in ("/v1/messages/batches", f"{_MESSAGE_BATCH}/cancel")),
@@ -223,7 +224,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         assert set(responses) == {"204" if where == "DELETE /v1/stream" else "200", "4XX", "5XX"}, where
         assert path in (*ENDLESS, *PLAIN) or responses["200"]["content"][JSON]["schema"], where
         if method == "POST":
-            kind = "multipart/form-data" if path == "/v1/files" else JSON
+            kind = "multipart/form-data" if path in ("/v1/files", *TRANSCRIPTIONS) else JSON
             assert operation["requestBody"]["content"][kind]["schema"], where
     for alternative in ("/v1/chat/completions", "/v1/completions", "/completion", "/infill"):
         assert EVENTS in document["paths"][alternative]["post"]["responses"]["200"]["content"]
@@ -277,6 +278,7 @@ def test_answers_match_the_document(server: Server, document: dict[str, Any]) ->
         *MESSAGE_BATCHES,
         *((method, path) for method, path, _ in STORED),
         ("POST", f"{_RESPONSE}/cancel"),  # always refused
+        *(("POST", path) for path in TRANSCRIPTIONS),  # tests/gateway/test_transcriptions.py
     }
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -217,9 +218,10 @@ def _with_files(message: dict[str, Any], files: Iterator[MediaFile]) -> dict[str
 
 
 def _file(file: MediaFile) -> dict[str, Any]:
+    data = file.data if file.content is None else base64.b64encode(file.content).decode()
     if file.kind == "audio":
-        return {"type": "input_audio", "input_audio": {"data": file.data}}
-    return {"type": "image_url", "image_url": {"url": f"data:application/octet-stream;base64,{file.data}"}}
+        return {"type": "input_audio", "input_audio": {"data": data}}
+    return {"type": "image_url", "image_url": {"url": f"data:application/octet-stream;base64,{data}"}}
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

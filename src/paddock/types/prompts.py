@@ -21,14 +21,16 @@ class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
 MediaKind = Literal["image", "audio"]
 
 
-class MediaFile(msgspec.Struct, frozen=True):
-    """A file of a prompt, as the client sent it."""
+class MediaFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file of a prompt, as the client sent it. The gateway looks at nothing of it."""
 
     kind: MediaKind
     data: str
-    """Base64. The gateway looks at nothing of it."""
+    """Base64."""
     param: str
     """The field of the HTTP request that holds it, for error messages."""
+    content: bytes | None = None
+    """The file itself, instead of `data`."""
 
 
 class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):

@@ -69,10 +69,10 @@ def _checked(file: MediaFile) -> bytes:
     def refuse(reason: str) -> InvalidRequest:
         return InvalidRequest(f"{file.param}: {reason}", param=file.param)
 
-    if len(file.data) > LARGEST_FILE * 4 // 3 + 4:
+    if len(file.data) > LARGEST_FILE * 4 // 3 + 4 or len(file.content or b"") > LARGEST_FILE:
         raise refuse(f"the file is larger than {LARGEST_FILE >> 20} MiB")
     try:
-        data = base64.b64decode(file.data, validate=True)
+        data = base64.b64decode(file.data, validate=True) if file.content is None else file.content
     except (binascii.Error, ValueError):
         raise refuse("the data is not valid base64") from None
     if not data:

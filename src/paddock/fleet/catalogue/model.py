@@ -133,6 +133,13 @@ class Model:
             return ()
         return () if header is None else media_kinds(header)
 
+    def chat_template(self) -> str:
+        """The source of its chat template; empty if it has none, or if its file cannot be read."""
+        try:
+            return self.options.chat_template or str(self.header().metadata.get("tokenizer.chat_template", ""))
+        except (BrokenGGUF, OSError):
+            return ""
+
     def pooling(self) -> Pooling | None:
         """Its pooling; None if it generates text or its file cannot be read, which a load reports.
 

@@ -20,7 +20,11 @@ from paddock.seeds import seed_of
 
 async def read_generation(request: Request, schema: type[Body], *, limit: int) -> Body:
     """The body of a request that generates, with its job id and the seed that follows from it."""
-    body = await read_body(request, schema, limit=limit)
+    return with_job(request, await read_body(request, schema, limit=limit))
+
+
+def with_job(request: Request, body: Body) -> Body:
+    """The body with the job id of the header, and the seed that follows from the job id."""
     job = _job_id(request.headers.get(JOB_HEADER), body.job_id)
     if job is None:
         return body

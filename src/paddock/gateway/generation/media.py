@@ -11,9 +11,10 @@ from paddock.types import MediaFile, MediaKind
 _FILE = "file"
 
 
-def media_part(kind: MediaKind, data: str, param: str) -> dict[str, Any]:
-    """A part of a message that stands for a file. `take_media` replaces the file."""
-    return {"type": "media", "text": "", _FILE: MediaFile(kind, data, param)}
+def media_part(kind: MediaKind, data: str | bytes, param: str) -> dict[str, Any]:
+    """A part of a message that stands for a file, given as base64 or as it is. `take_media` replaces the file."""
+    file = MediaFile(kind, data, param) if isinstance(data, str) else MediaFile(kind, "", param, data)
+    return {"type": "media", "text": "", _FILE: file}
 
 
 def data_of_url(url: str, param: str) -> str:

@@ -108,7 +108,8 @@ async def respond(
             reply = await answer(generations).whole()
             return reply if receipt is None else await receipt.add_to(reply, generations)
 
-        return JSON(await until_disconnect(request, whole()))
+        reply = await until_disconnect(request, whole())
+        return reply if isinstance(reply, Response) else JSON(reply)
     started = asyncio.ensure_future(start())
     try:
         await asyncio.wait({started}, timeout=_HOLD_SECONDS)

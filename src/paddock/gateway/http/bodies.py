@@ -47,13 +47,16 @@ async def read_body(
 
     Fields that the schema does not know are ignored, unless the body must be `exact`.
     """
-    data = await _read(request, limit)
+    data = await read_bytes(request, limit)
+    return await parse_read(request, data or b"{}" if optional else data, schema, exact=exact)
+
+
+async def parse_read(request: Request, data: bytes, schema: type[Body], *, exact: bool = False) -> Body:
+    """Validate a body that has been read."""
     if BODY in request.scope:
         request.scope[BODY] = data
     if AUDITED in request.scope:
         request.scope[AUDITED]["body"] = data
-    if optional and not data:
-        data = b"{}"
     rules: BodyRules = request.app.state.body_rules
     async with rules.turns.turn(owner_of(request), len(data)):
         body, ignored = parse_body(data, schema, rules, exact=exact)
@@ -176,7 +179,8 @@ class BodyRules:
     """The fields of all endpoints that generate. One endpoint's field is an error at another, not unknown."""
 
 
-async def _read(request: Request, limit: int) -> bytes:
+async def read_bytes(request: Request, limit: int) -> bytes:
+    """The whole body. Raises `PaddockError` for one that is too large or arrives too slowly."""
     rules: BodyRules = request.app.state.body_rules
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:

@@ -33,12 +33,12 @@ class PartEnd:
 Event = PartBegin | PartData | PartEnd
 
 
-def boundary_of(content_type: str) -> bytes:
-    """Raises `InvalidRequest` if the body is not a form."""
+def boundary_of(content_type: str, example: str = "-F purpose=batch -F file=@FILE") -> bytes:
+    """Raises `InvalidRequest` if the body is not a form. `example` shows how curl sends one."""
     match = _BOUNDARY.match(content_type.strip())
     if match is None:
         raise InvalidRequest(
-            "send the file as multipart/form-data with a boundary: curl -F purpose=batch -F file=@FILE",
+            f"send the file as multipart/form-data with a boundary: curl {example}",
             param="Content-Type",
         )
     return (match[1] or match[2]).encode("latin-1")

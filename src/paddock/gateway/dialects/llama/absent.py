@@ -25,12 +25,6 @@ class ControlRequest(BodyFields):
 def absent_routes(services: Services) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/v1/audio/transcriptions", include_in_schema=False)
-    @router.post("/audio/transcriptions", include_in_schema=False)
-    async def transcribe() -> Response:
-        """Refused: no model takes audio yet."""
-        raise NotSupported("The current model does not support audio input.")
-
     @router.post("/v1/chat/completions/control", include_in_schema=False)
     @router.post("/chat/completions/control", include_in_schema=False)
     async def control_chat_completion(request: Request) -> Response:
@@ -68,7 +62,6 @@ def absent_routes(services: Services) -> APIRouter:
 
 
 ABSENT_ROUTES = (
-    *("POST /v1/audio/transcriptions", "POST /audio/transcriptions"),
     *("POST /v1/chat/completions/control", "POST /chat/completions/control"),
     *("GET /tools", "POST /tools", "GET /cors-proxy", "POST /cors-proxy"),
 )

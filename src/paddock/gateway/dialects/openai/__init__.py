@@ -1,4 +1,4 @@
-"""OpenAI's API: chat completions, completions, embeddings, models, files and batches."""
+"""OpenAI's API: chat completions, completions, embeddings, transcriptions, models, files and batches."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from paddock.gateway.dialects.openai.files import file_routes
 from paddock.gateway.dialects.openai.models import model_routes
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest, CompletionRequest
 from paddock.gateway.dialects.openai.schema import ChatCompletion, ChatCompletionChunk, Completion
+from paddock.gateway.dialects.openai.transcriptions import transcription_routes
 from paddock.gateway.generation.endpoint import Call, Endpoint, Route
 from paddock.gateway.generation.text_questions import InputTokens, count_tokens
 
@@ -56,13 +57,19 @@ OPENAI: Final = Dialect(
     tag="openai",
     endpoints=[_CHAT, _COMPLETIONS],
     routes=[EMBEDDINGS_ROUTE, _COUNT_ROUTE],
-    routers=lambda services: [model_routes(services), file_routes(services), batch_routes(services)],
+    routers=lambda services: [
+        model_routes(services),
+        file_routes(services),
+        batch_routes(services),
+        transcription_routes(services),
+    ],
     permissions={
         "key": [
             *("GET /models", "GET /v1/models", "GET /v1/models/{id}"),
             *("POST /v1/files", "GET /v1/files", "GET /v1/files/{file_id}", "GET /v1/files/{file_id}/content"),
             *("DELETE /v1/files/{file_id}", "POST /v1/batches", "GET /v1/batches", "GET /v1/batches/{batch_id}"),
             "POST /v1/batches/{batch_id}/cancel",
+            *("POST /v1/audio/transcriptions", "POST /audio/transcriptions"),
         ],
         "admin": ["POST /models", "POST /v1/models"],
     },
