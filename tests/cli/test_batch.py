@@ -17,15 +17,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.cli.batches.following import Moment, follow, progress
-from paddock.cli.batches.lines import BadInput, Prompt, batch_lines, endpoint_of, records, settings
-from paddock.cli.batches.tables import Results, answered, writer
+from paddock.cli.batches.lines import Prompt, batch_lines, endpoint_of, settings
+from paddock.cli.batches.records import BadInput, records, write_records
+from paddock.cli.batches.tables import Results, answered
 from paddock.cli.chat.server import ServerUnreachable
 from tests.server import Server, wait_for
 
 _PADDOCK = (sys.executable, "-m", "paddock", "batch")
 
 
-def _batch(*words: str, cwd: Path, url: str = "") -> subprocess.CompletedProcess[str]:
+def run_batch(*words: str, cwd: Path, url: str = "") -> subprocess.CompletedProcess[str]:
     environment = os.environ | ({"PADDOCK_URL": url} if url else {"PADDOCK_SERVER__PORT": "1"})
     return subprocess.run(
         [*_PADDOCK, *words], capture_output=True, text=True, timeout=200, cwd=cwd, env=environment, check=False
@@ -51,28 +52,28 @@ def _read(path: Path) -> list[Any]:
 
 def test_the_life_of_a_batch(fake_server: Server, tmp_path: Path) -> None:
     file = _write(tmp_path / "in.jsonl", [_line(f"line-{number}", "hello") for number in range(3)])
-    submitted = _batch("submit", str(file), "-m", "fake", cwd=tmp_path, url=fake_server.url)
+    submitted = run_batch("submit", str(file), "-m", "fake", cwd=tmp_path, url=fake_server.url)
     assert submitted.returncode == 0, submitted.stderr
     name = submitted.stdout.strip()
-    fetched = _batch("fetch", name, "-o", "out.jsonl", "--wait", cwd=tmp_path, url=fake_server.url)
+    fetched = run_batch("fetch", name, "-o", "out.jsonl", "--wait", cwd=tmp_path, url=fake_server.url)
     assert (fetched.returncode, fetched.stdout) == (0, "out.jsonl\n"), fetched.stderr
     assert {line["custom_id"] for line in _read(tmp_path / "out.jsonl")} == {"line-0", "line-1", "line-2"}
-    shown = _batch("show", name, cwd=tmp_path, url=fake_server.url)
+    shown = run_batch("show", name, cwd=tmp_path, url=fake_server.url)
     assert "completed" in shown.stdout and "3 of 3 answered, 0 failed" in shown.stdout
-    listed = _batch("list", cwd=tmp_path, url=fake_server.url)
+    listed = run_batch("list", cwd=tmp_path, url=fake_server.url)
     assert [row.split()[:5] for row in listed.stdout.splitlines() if name in row] == [
         [name, "completed", "3", "0", "3"]
     ]
-    cancelled = _batch("cancel", name, cwd=tmp_path, url=fake_server.url)
+    cancelled = run_batch("cancel", name, cwd=tmp_path, url=fake_server.url)
     assert cancelled.returncode == 1 or cancelled.stdout.strip() == "completed"
-    missing = _batch("show", "batch_none", cwd=tmp_path, url=fake_server.url)
+    missing = run_batch("show", "batch_none", cwd=tmp_path, url=fake_server.url)
     assert missing.returncode == 1 and "batch_none" in missing.stderr
 
 
 def test_records_are_answered_in_their_order(fake_server: Server, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text('text,kind\n"a, ""b""",one\n"two\nlines",two\n', "utf-8")
     words = ("run", "in.csv", "-m", "fake", "--prompt", "What is {text}?", "--set", "max_tokens=4")
-    done = _batch(*words, cwd=tmp_path, url=fake_server.url)
+    done = run_batch(*words, cwd=tmp_path, url=fake_server.url)
     assert done.returncode == 0, done.stderr
     with (tmp_path / "in.output.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -82,7 +83,7 @@ def test_records_are_answered_in_their_order(fake_server: Server, tmp_path: Path
     ]
     assert all(row["answer"] for row in rows)
     assert not (tmp_path / "in.output.csv.batch").exists()
-    again = _batch(*words, cwd=tmp_path, url=fake_server.url)
+    again = run_batch(*words, cwd=tmp_path, url=fake_server.url)
     assert again.returncode == 1 and "in.output.csv exists" in again.stderr
 
 
@@ -91,7 +92,7 @@ def test_a_schema_gives_columns(fake_server: Server, tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"mood": {"enum": ["good", "bad"]}}, "required": ["mood"]}
     (tmp_path / "schema.json").write_text(json.dumps(schema | {"additionalProperties": False}), "utf-8")
     words = ("run", "in.jsonl", "-o", "out.csv", "--prompt", "{text}?", "--schema", "schema.json")
-    done = _batch(*words, cwd=tmp_path, url=fake_server.url)
+    done = run_batch(*words, cwd=tmp_path, url=fake_server.url)
     assert done.returncode == 0, done.stderr
     with (tmp_path / "out.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -101,7 +102,7 @@ def test_a_schema_gives_columns(fake_server: Server, tmp_path: Path) -> None:
 
 def test_a_refused_file_is_explained(fake_server: Server, tmp_path: Path) -> None:
     _write(tmp_path / "in.jsonl", [_line("same", "a"), _line("same", "b"), _line("hot", "c", temperature="hot")])
-    done = _batch("run", "in.jsonl", "-m", "fake", cwd=tmp_path, url=fake_server.url)
+    done = run_batch("run", "in.jsonl", "-m", "fake", cwd=tmp_path, url=fake_server.url)
     assert done.returncode == 1
     assert "line 2: custom_id" in done.stderr and "line 3: body.temperature" in done.stderr
     assert not (tmp_path / "in.output.jsonl").exists()
@@ -124,7 +125,7 @@ def test_without_a_server_one_is_started_and_an_interrupted_run_goes_on(
         assert first.returncode == 130 and "goes on where it was" in told
         saved = json.loads((work / "run.json").read_bytes())
         assert saved["batch_id"].startswith("batch_")
-        second = _batch(*words, cwd=tmp_path)
+        second = run_batch(*words, cwd=tmp_path)
         assert second.returncode == 0, second.stderr
         assert "beginning again" not in second.stderr
     assert sorted(line["custom_id"] for line in _read(tmp_path / "out.jsonl")) == [f"line-{n}" for n in range(4)]
@@ -143,6 +144,7 @@ def test_without_a_server_one_is_started_and_an_interrupted_run_goes_on(
         (("run", "in.jsonl", "--prompt", "{text}", "-o", "out.xlsx"), "out.xlsx"),
         (("run", "in.jsonl", "--system", "Be brief."), "--prompt"),
         (("run", "in.jsonl", "-m", "none.gguf", "--prompt", "{text}"), "none.gguf"),
+        (("run", "table.parquet"), "a Parquet file has records: use --prompt"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, words: tuple[str, ...], problem: str) -> None:
@@ -151,12 +153,13 @@ def test_mistakes_are_named(tmp_path: Path, words: tuple[str, ...], problem: str
     from paddock.cli.batch import command
 
     _write(tmp_path / "in.jsonl", [{"text": "a"}])
+    (tmp_path / "table.parquet").touch()
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         done = CliRunner().invoke(command, list(words))
     assert done.exit_code != 0
     assert problem.replace("no url", "url: a text is required") in done.output
-    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"], "nothing is left"
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["in.jsonl", "table.parquet"], "nothing is left"
 
 
 # ── input ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,10 +176,7 @@ def test_records_are_read_as_they_were_written(
     rows: list[dict[str, str]], suffix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("table") / f"table{suffix}"
-    write = writer(path)
-    assert write is not None
-    with path.open("w", encoding="utf-8", newline="") as file:
-        write(file, iter(rows))
+    write_records(path, lambda: iter(rows), source=path, added={})
     assert list(records(path)) == rows
 
 

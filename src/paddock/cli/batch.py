@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,8 +17,9 @@ import msgspec
 
 from paddock.cli.batches.api import BatchApi
 from paddock.cli.batches.following import follow
-from paddock.cli.batches.lines import BadInput, Prompt, batch_lines, endpoint_of, settings
-from paddock.cli.batches.tables import Results, answered, writer
+from paddock.cli.batches.lines import Prompt, batch_lines, endpoint_of, settings
+from paddock.cli.batches.records import SUFFIXES, BadInput, check_format, write_records
+from paddock.cli.batches.tables import Results, answered, columns
 from paddock.cli.batches.work import Lines
 from paddock.cli.chat.server import Server, configured_server, started_server
 from paddock.cli.common import json_option
@@ -31,7 +33,7 @@ _api_key = click.option("--api-key", metavar="KEY", help="Its API key. [PADDOCK_
 _INPUT: tuple[Callable[[Any], Any], ...] = (
     click.argument("file", type=click.Path(path_type=Path)),
     click.option("-m", "--model", metavar="MODEL", help="The model of all lines: a name, or for `run` a GGUF file."),
-    click.option("--prompt", metavar="TEXT", help="FILE has records (CSV, TSV, JSONL): ask this, with {columns}."),
+    click.option("--prompt", metavar="TEXT", help="FILE has records (CSV, TSV, JSONL, Parquet); ask this of each."),
     click.option("--system", metavar="TEXT", default="", help="The system message for --prompt."),
     click.option(
         "--schema",
@@ -64,7 +66,12 @@ def command() -> None:
 
 @command.command("run")
 @_input_options
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="[FILE.output.jsonl or .csv]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="[FILE.output.jsonl, or for records FILE.output and the suffix of FILE]",
+)
 @_url
 @_api_key
 def run(
@@ -86,14 +93,13 @@ def run(
     where it was. Failed lines are written to OUTPUT with .errors before its suffix.
 
     OUTPUT is JSONL in the order of the answers, as the server wrote it. With --prompt it has the records in their order
-    and the answers as more columns: CSV, TSV or JSONL.
+    and the answers as more columns: CSV, TSV, JSONL or Parquet.
     """
     asked = _prompt(file, prompt, system, schema, parameters)
     is_table = asked is not None
     output = output or file.with_name(f"{file.stem}.output{file.suffix if is_table else '.jsonl'}")
-    write = writer(output) if is_table else None
-    if is_table and write is None:
-        raise click.UsageError(f"-o {output}: the results of records are written as .csv, .tsv or .jsonl")
+    if is_table:
+        _check_output(output)
     weights = Path(model) if model is not None and model.endswith(".gguf") else None
     if weights is not None and not weights.is_file():
         raise click.UsageError(f"-m {weights}: there is no such file")
@@ -107,7 +113,7 @@ def run(
             api = BatchApi(server)
             batch = follow(api, lines.batch(api, window))
             _report_mistakes(batch)
-            _write(api, batch, work, output, file=file, table=write, fields=_properties(schema))
+            _write(api, batch, work, output, table=file if is_table else None, properties=_properties(schema))
     except KeyboardInterrupt:
         click.echo("\npaddock: interrupted. The same command goes on where it was.", err=True)
         raise SystemExit(_INTERRUPTED) from None
@@ -281,21 +287,24 @@ def _schema(path: Path) -> dict[str, Any]:
     return schema
 
 
-def _properties(schema: Path | None) -> list[str]:
+def _properties(schema: Path | None) -> dict[str, Any]:
     properties = _schema(schema).get("properties") if schema is not None else None
-    return list(properties) if isinstance(properties, dict) else []
+    return properties if isinstance(properties, dict) else {}
+
+
+def _check_output(path: Path) -> None:
+    if path.suffix.lower() not in SUFFIXES:
+        raise click.UsageError(f"-o {path}: the results of records are written as {', '.join(SUFFIXES)}")
+    try:
+        check_format(path)
+    except BadInput as error:
+        raise click.ClickException(f"-o {path}: {error}") from None
 
 
 def _write(
-    api: BatchApi,
-    batch: dict[str, Any],
-    work: Path,
-    output: Path,
-    *,
-    file: Path,
-    table: Callable[[Any, Iterator[dict[str, Any]]], None] | None,
-    fields: list[str],
+    api: BatchApi, batch: dict[str, Any], work: Path, output: Path, *, table: Path | None, properties: dict[str, Any]
 ) -> None:
+    """With the `table` of the records, the answers are more columns of it."""
     if table is None:
         api.fetch(batch["output_file_id"], output)
         api.fetch(batch["error_file_id"], _errors_path(output))
@@ -306,8 +315,8 @@ def _write(
     )
     results = Results([path for path in fetched if path is not None])
     part = work / f"part-{output.name}"
-    with part.open("w", encoding="utf-8", newline="") as written:
-        table(written, answered(file, results, fields=fields))
+    rows = partial(answered, table, results, fields=list(properties))
+    write_records(part, rows, source=table, added=columns(properties))
     results.close()
     part.replace(output)
 

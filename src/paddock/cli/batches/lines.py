@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,15 +9,12 @@ from typing import Any
 
 import msgspec
 
+from paddock.cli.batches.records import PARQUET, BadInput, objects, records
+
 ENDPOINT = "/v1/chat/completions"
 ROW = "row-{}"
 """The `custom_id` of a record, with its number from 1."""
 _LONGEST_SHOWN = 80
-_LONGEST_CELL = 1 << 30
-
-
-class BadInput(ValueError):
-    """A mistake of the input or the prompt. The message has the line."""
 
 
 class Prompt:
@@ -37,28 +33,6 @@ class Prompt:
         return self._body | {"messages": messages}
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a CSV or TSV file, or the objects of a JSONL file. Raises `BadInput`."""
-    if path.suffix.lower() in (".csv", ".tsv"):
-        csv.field_size_limit(_LONGEST_CELL)
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ",", strict=True)
-            try:
-                for row in reader:
-                    if None in row or None in row.values():
-                        raise BadInput(f"line {reader.line_num}: the row does not have {len(row)} columns as the first")
-                    yield row
-            except UnicodeDecodeError:
-                raise BadInput(f"line {reader.line_num + 1}: the text is not UTF-8") from None
-            except csv.Error as error:
-                raise BadInput(f"line {reader.line_num}: {error}") from None
-        return
-    for number, value in _objects(path):
-        if not value:
-            raise BadInput(f"line {number}: the object is empty")
-        yield value
-
-
 def batch_lines(path: Path, prompt: Prompt | None, model: str | None) -> Iterator[bytes]:
     """The lines to upload, each with a line feed. With a `model`, every request is for it. Raises `BadInput`."""
     if prompt is not None:
@@ -71,7 +45,7 @@ def batch_lines(path: Path, prompt: Prompt | None, model: str | None) -> Iterato
                 {"custom_id": ROW.format(number), "method": "POST", "url": ENDPOINT, "body": _for_model(body, model)}
             )
         return
-    for number, value in _objects(path):
+    for number, value in objects(path):
         if model is not None:
             request = value.get("body")
             if not isinstance(request, dict):
@@ -84,7 +58,9 @@ def endpoint_of(path: Path, prompt: Prompt | None) -> str:
     """The `url` of the first line; the server refuses lines with another one. Raises `BadInput`."""
     if prompt is not None:
         return ENDPOINT
-    number, first = next(_objects(path), (1, None))
+    if path.suffix.lower() == PARQUET:
+        raise BadInput("a Parquet file has records: use --prompt")
+    number, first = next(objects(path), (1, None))
     if first is None:
         raise BadInput(f"{path.name} has no lines")
     url = first.get("url")
@@ -110,20 +86,6 @@ def settings(given: Iterable[str]) -> dict[str, Any]:
 
 def _for_model(body: dict[str, Any], model: str | None) -> dict[str, Any]:
     return body if model is None else {"model": model} | body | {"model": model}
-
-
-def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                value = msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise BadInput(f"line {number}: the line is not valid JSON: {error}") from None
-            if not isinstance(value, dict):
-                raise BadInput(f"line {number}: the line is not an object")
-            yield number, value
 
 
 def _line(value: Any) -> bytes:

@@ -1,15 +1,15 @@
-"""The answers of a batch beside the records that they answer, as CSV or JSONL."""
+"""The answers of a batch beside the records that they answer, row by row."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import msgspec
 
-from paddock.cli.batches.lines import ROW, records
+from paddock.cli.batches.lines import ROW
+from paddock.cli.batches.records import records
 
 ANSWER, PROBLEM = "answer", "error"
 
@@ -53,6 +53,12 @@ def answer_of(line: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return None, problem.get("message") or "failed"
 
 
+def columns(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that `answered` adds, with their JSON schemas: the `properties` of the answers, or their text."""
+    text = {"type": "string"}
+    return {**(properties or {ANSWER: text}), PROBLEM: text}
+
+
 def answered(source: Path, results: Results, *, fields: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The records in their order, with the answer and the error. With `fields`, the answer is an object by a schema,
     whose properties with these names are columns.
@@ -70,27 +76,3 @@ def answered(source: Path, results: Results, *, fields: Sequence[str]) -> Iterat
             except msgspec.DecodeError:
                 problem = "the answer is not complete: it reached its token limit"
         yield {**record, **{name: values.get(name) for name in fields}, PROBLEM: problem}
-
-
-def writer(path: Path) -> Callable[[TextIO, Iterator[dict[str, Any]]], None] | None:
-    """How to write records to this file; None: it is not for records."""
-    return {".csv": _write_csv, ".tsv": _write_csv, ".jsonl": _write_jsonl}.get(path.suffix.lower())
-
-
-def _write_csv(file: TextIO, rows: Iterator[dict[str, Any]]) -> None:
-    delimiter = "\t" if file.name.lower().endswith(".tsv") else ","
-    output: csv.DictWriter[str] | None = None
-    for row in rows:
-        if output is None:
-            output = csv.DictWriter(file, list(row), delimiter=delimiter, extrasaction="ignore")
-            output.writeheader()
-        output.writerow({name: _cell(value) for name, value in row.items()})
-
-
-def _cell(value: Any) -> Any:
-    return value if value is None or isinstance(value, str | int | float) else msgspec.json.encode(value).decode()
-
-
-def _write_jsonl(file: TextIO, rows: Iterator[dict[str, Any]]) -> None:
-    for row in rows:
-        file.write(msgspec.json.encode(row).decode() + "\n")
