@@ -30,7 +30,9 @@ def test_it_has_the_versions_of_the_tests() -> None:
 
 def test_it_has_all_that_a_server_depends_on() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    needed = {re.split(r"[<>=\[;]", dependency)[0] for dependency in project["dependencies"]}
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *extras["otel"], *extras["receipts"], *extras["run"]]
+    needed = {re.split(r"[<>=\[;]", dependency)[0] for dependency in wanted}
     assert {name.replace("_", "-").lower() for name in needed} <= PINS.keys()
 
 

@@ -20,7 +20,7 @@ _LOCK_HEADER = """\
 # What a server needs, pinned by hash. Made by `make lock`. To install exactly this, then Paddock itself:
 #   pip install --require-hashes -r requirements.lock && pip install --no-deps paddock-llm
 """
-_EXTRAS = ("otel", "run")
+_EXTRAS = ("otel", "receipts", "run")
 _NOT_INSTALLED = ("diskcache", "llama-cpp-python")
 """Of an extra that the development environment does not have, since it is compiled. Their versions stay as they are."""
 _NOT_OURS = {"paddock", "paddock-lab", "paddock-llm", "pip", "setuptools", "wheel"}

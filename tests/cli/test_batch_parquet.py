@@ -23,7 +23,9 @@ from tests.cli.test_batch import run_batch
 from tests.server import Server
 
 needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed")
-_VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+_VALUES = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
+)
 _NAMES = st.text("abc", min_size=1, max_size=2)
 
 
@@ -66,6 +68,8 @@ def test_without_the_package_the_extra_is_named(
         (set(), "text"),
         ({"integer"}, "integer"),
         ({"integer", "number"}, "number"),
+        ({"integer", "long"}, "integer"),
+        ({"long", "number"}, "text"),
         ({"boolean", "integer"}, "text"),
         ({"number", "text"}, "text"),
     ],

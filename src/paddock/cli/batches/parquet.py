@@ -17,7 +17,9 @@ _PART_BYTES = 8 << 20
 _PART_ROWS = 1 << 16
 _FEW_ROWS = 4096
 """Of a table that is not Parquet, whose rows have no known size."""
-_INT64 = 1 << 63
+_INT64, _EXACT = 1 << 63, 1 << 53
+"""Integers up to the second are also exact as numbers; longer ones are not."""
+_KINDS = {"boolean": {"boolean"}, "integer": {"integer", "long"}, "number": {"integer", "number"}}
 _DECLARED = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
 
 
@@ -92,14 +94,17 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int):
-        return "integer" if -_INT64 <= value < _INT64 else "text"
+        if not -_INT64 <= value < _INT64:
+            return "text"
+        return "integer" if abs(value) <= _EXACT else "long"
     return "number" if isinstance(value, float) else "text"
 
 
 def _kind(seen: set[str]) -> str:
-    if len(seen) == 1:
-        return next(iter(seen))
-    return "number" if seen == {"integer", "number"} else "text"
+    for kind, of in _KINDS.items():
+        if seen and seen <= of:
+            return kind
+    return "text"
 
 
 def _value(value: Any, kind: str) -> Any:
