@@ -252,9 +252,9 @@ def test_answers_follow_a_schema_and_bad_ones_are_not_sent(page: Page, fake_serv
 
 def test_a_text_file_is_attached_and_another_refused(page: Page, fake_server: Server) -> None:
     page.goto(fake_server.url)
-    chooser = page.get_by_label("Text files", exact=True)
+    chooser = page.get_by_label("Files to attach", exact=True)
     chooser.set_input_files({"name": "photo.png", "mimeType": "image/png", "buffer": b"\x89PNG\x00"})
-    expect(page.get_by_role("alert")).to_have_text("photo.png is not a text file.")
+    expect(page.get_by_role("alert")).to_have_text("photo.png is not an image that this browser can read.")
     chooser.set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The horse is grey."})
     expect(page.get_by_role("list", name="Attached files")).to_contain_text("notes.txt")
     with page.expect_request("**/v1/chat/completions") as sent:

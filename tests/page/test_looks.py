@@ -150,5 +150,5 @@ def test_everything_can_be_reached_by_keyboard(page: Page, fake_server: Server) 
         reached.add(
             page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.innerText")
         )
-    assert {"Regenerate", "Edit answer", "Edit", "Attach text files", "Message"} <= reached
+    assert {"Regenerate", "Edit answer", "Edit", "Attach files", "Message"} <= reached
     assert any(name.startswith("Rename") for name in reached)

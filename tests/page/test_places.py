@@ -38,7 +38,7 @@ def left(page: Page) -> float:
 
 def attach(page: Page, name: str) -> None:
     file = {"name": name, "mimeType": "text/plain", "buffer": b"text"}
-    page.get_by_label("Text files", exact=True).set_input_files(file)  # type: ignore[arg-type]
+    page.get_by_label("Files to attach", exact=True).set_input_files(file)  # type: ignore[arg-type]
 
 
 def test_the_way_back_from_another_view(page: Page, fake_server: Server) -> None:

@@ -90,14 +90,6 @@ export const TEXT = {
   composer: {
     label: "Message",
     placeholder: (id: string | undefined) => (id ? `Message ${id}` : "Message"),
-    attach: "Attach text files",
-    files: "Text files",
-    attached: "Attached files",
-    remove: (name: string) => `Remove ${name}`,
-    tooMany: (name: string, most: number) => `${name}: you can attach up to ${most} files.`,
-    tooLarge: (name: string, size: string, most: string) =>
-      `${name} is too large (${size} MB; the limit is ${most} MB).`,
-    notText: (name: string) => `${name} is not a text file.`,
     settingsInvalid: "Some chat settings are invalid. Fix them before sending.",
     queuedForModels: "Will be sent when the models are loaded.",
     queuedForAnswer: "Will be sent when this answer is finished.",
@@ -107,6 +99,28 @@ export const TEXT = {
     stopHint: "Stop (Esc)",
     context: (used: string, size: string) => `Context: ${used} of ${size} tokens used`,
     keys: "Enter to send · Shift+Enter for a new line · ",
+  },
+  attachments: {
+    attach: "Attach files",
+    files: "Files to attach",
+    attached: "Attached files",
+    reading: (name: string) => `Reading ${name}…`,
+    remove: (name: string) => `Remove ${name}`,
+    show: (name: string) => `Show ${name}`,
+    tooMany: (name: string, most: number) => `${name}: you can attach up to ${most} files.`,
+    tooLarge: (name: string, size: string, most: string) =>
+      `${name} is too large (${size} MB; the limit is ${most} MB).`,
+    tooLong: (name: string, minutes: number, most: number) =>
+      `${name} is too long (${minutes} minutes; the limit is ${most}).`,
+    notSupported: (name: string) => `${name} is not an image, audio, PDF or text file that this page can read.`,
+    notPicture: (name: string) => `${name} is not an image that this browser can read.`,
+    notSound: (name: string) => `${name} is not an audio file that this browser can read.`,
+    notPdf: (name: string) => `${name} is not a PDF that this page can read.`,
+    needsPassword: (name: string) => `${name} is protected by a password.`,
+    noTextInPdf: (name: string) => `${name} contains no text. It may be a scan: attach its pages as images.`,
+    pdfTooLong: (name: string) => `${name} contains more than 1 MB of text.`,
+    noImages: (model: string) => `${model} does not accept images. Select a model that does, or remove the images.`,
+    noAudio: (model: string) => `${model} does not accept audio. Select a model that does, or remove the audio.`,
   },
   message: {
     you: "You",

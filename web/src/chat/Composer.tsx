@@ -2,11 +2,14 @@ import "./composer.css";
 import { untracked, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { showShortcuts } from "../app/Shortcuts";
+import { MOST_FILES, notAccepted } from "../attachments/limits";
+import { Media } from "../attachments/Media";
+import { read } from "../attachments/read";
+import { isMedia } from "../attachments/types";
 import { obstacle } from "../models/watching";
 import { TEXT } from "../text";
 import { Icon, IconButton } from "../ui/Icon";
 import { changeDraft, draftOf, NEW } from "./drafts";
-import { MOST_FILES, textOf } from "./files";
 import { focusComposer, settingsOpen } from "./panels";
 import {
   atWork,
@@ -35,11 +38,14 @@ export function Composer() {
   const problems = useSignal<string[]>([]);
   const queued = useSignal<Queued | null>(null);
   const dragging = useSignal(false);
+  /** The file that is being read. */
+  const reading = useSignal<string | null>(null);
   const place = wanted.value ?? NEW;
   const { text, files } = draftOf(place);
   const busy = atWork.value !== null;
   const ready = text.trim() !== "" || files.length > 0;
   const hasTried = useSignal(false);
+  const unsuited = model.value ? notAccepted(files, model.value) : [];
   const settingsAreWrong = hasTried.value && Object.keys(settingsProblems.value).length > 0;
 
   useEffect(() => {
@@ -92,13 +98,15 @@ export function Composer() {
     const refused: string[] = [];
     problems.value = refused;
     for (const file of chosen) {
-      const read = await textOf(file);
+      reading.value = file.name;
+      const attached = await read(file);
       const { files } = untracked(() => draftOf(to));
-      if (typeof read === "string") refused.push(read);
-      else if (files.length >= MOST_FILES) refused.push(TEXT.composer.tooMany(file.name, MOST_FILES));
-      else changeDraft(to, { files: [...files, read] });
+      if (typeof attached === "string") refused.push(attached);
+      else if (files.length >= MOST_FILES) refused.push(TEXT.attachments.tooMany(file.name, MOST_FILES));
+      else changeDraft(to, { files: [...files, { ...attached, name: distinct(attached.name, files) }] });
     }
-    problems.value = [...refused];
+    reading.value = null;
+    problems.value = refused;
   }
 
   function submit() {
@@ -111,6 +119,8 @@ export function Composer() {
     if (atWork.value) queued.value = { place, behind: atWork.value.now.value.answer.id };
     else if (obstacle.value) problems.value = [obstacle.value.text];
     else if (!model.value) queued.value = { place, behind: null };
+    // The text beside the files says why.
+    else if (notAccepted(files, model.value).length > 0 || reading.value) return;
     else if (Object.keys(settingsProblems.value).length > 0) {
       hasTried.value = true;
       settingsOpen.value = true;
@@ -145,13 +155,18 @@ export function Composer() {
         submit();
       }}
     >
-      {(problems.value.length > 0 || settingsAreWrong) && (
+      {(problems.value.length > 0 || unsuited.length > 0 || settingsAreWrong) && (
         <div class="problem small" role="alert">
-          {problems.value.map((problem) => (
+          {[...problems.value, ...unsuited].map((problem) => (
             <p key={problem}>{problem}</p>
           ))}
           {settingsAreWrong && <p>{TEXT.composer.settingsInvalid}</p>}
         </div>
+      )}
+      {reading.value && (
+        <p class="queued small quiet" role="status">
+          {TEXT.attachments.reading(reading.value)}
+        </p>
       )}
       {queued.value && (
         <p class="queued small quiet" role="status">
@@ -163,13 +178,13 @@ export function Composer() {
       )}
       <div class="composer-box">
         {files.length > 0 && (
-          <ul class="files" aria-label={TEXT.composer.attached}>
+          <ul class="files" aria-label={TEXT.attachments.attached}>
             {files.map((file) => (
               <li key={file.name}>
-                {file.name}
+                {isMedia(file) ? <Media file={file} /> : file.name}
                 <IconButton
                   icon="close"
-                  label={TEXT.composer.remove(file.name)}
+                  label={TEXT.attachments.remove(file.name)}
                   onClick={() => changeDraft(place, { files: files.filter((other) => other !== file) })}
                 />
               </li>
@@ -194,13 +209,13 @@ export function Composer() {
           }}
         />
         <div class="composer-foot">
-          <IconButton icon="attach" label={TEXT.composer.attach} onClick={() => chooser.current?.click()} />
+          <IconButton icon="attach" label={TEXT.attachments.attach} onClick={() => chooser.current?.click()} />
           <input
             ref={chooser}
             type="file"
             multiple
             hidden
-            aria-label={TEXT.composer.files}
+            aria-label={TEXT.attachments.files}
             onChange={({ currentTarget }) => {
               void attach([...(currentTarget.files ?? [])]);
               currentTarget.value = "";
@@ -253,6 +268,16 @@ export function Composer() {
       </p>
     </form>
   );
+}
+
+/** Names are keys, and pasted pictures all have the same one. */
+function distinct(name: string, others: { name: string }[]): string {
+  const taken = new Set(others.map((other) => other.name));
+  const dot = name.lastIndexOf(".");
+  const [stem, ending] = dot > 0 ? [name.slice(0, dot), name.slice(dot)] : [name, ""];
+  let found = name;
+  for (let number = 2; taken.has(found); number++) found = `${stem} ${number}${ending}`;
+  return found;
 }
 
 /** How much of the model's context the conversation takes, after its last answer. */

@@ -1,6 +1,8 @@
 import "./messages.css";
 import type { Signal } from "@preact/signals";
 import { useSignal } from "@preact/signals";
+import { Media } from "../attachments/Media";
+import { isMedia } from "../attachments/types";
 import { Markdown } from "../markdown/Markdown";
 import { inWords } from "../models/models";
 import { models } from "../models/watching";
@@ -55,12 +57,7 @@ function Question({ message, siblings }: Props<UserMessage>) {
       ) : (
         <>
           <div class="bubble">
-            {message.attachments.map(({ name, text }) => (
-              <details key={name} class="attachment">
-                <summary>{name}</summary>
-                <Preformatted text={text.slice(0, 20_000)} label={name} />
-              </details>
-            ))}
+            <Attachments message={message} />
             {message.content}
           </div>
           <div class="tools">
@@ -71,6 +68,30 @@ function Question({ message, siblings }: Props<UserMessage>) {
         </>
       )}
     </article>
+  );
+}
+
+function Attachments({ message: { attachments } }: { message: UserMessage }) {
+  const media = attachments.filter(isMedia);
+  return (
+    <>
+      {media.length > 0 && (
+        <div class="media">
+          {media.map((file) => (
+            <Media key={file.name} file={file} />
+          ))}
+        </div>
+      )}
+      {attachments.map(
+        (file) =>
+          !isMedia(file) && (
+            <details key={file.name} class="attachment">
+              <summary>{file.name}</summary>
+              <Preformatted text={file.text.slice(0, 20_000)} label={file.name} />
+            </details>
+          ),
+      )}
+    </>
   );
 }
 

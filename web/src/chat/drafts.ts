@@ -1,7 +1,8 @@
 /** What the user typed and attached but did not send, by conversation. It survives other views and a reload. */
 
 import { signal } from "@preact/signals";
-import type { Attachment } from "./tree";
+import { dataUrl, fileOf, knownDataUrl } from "../attachments/encoding";
+import { type Attachment, isMedia } from "../attachments/types";
 
 export interface Draft {
   text: string;
@@ -25,6 +26,8 @@ export function changeDraft(conversation: string, fields: Partial<Draft>): void 
   if (changed.text === "" && changed.files.length === 0) next.delete(conversation);
   else next.set(conversation, changed);
   drafts.value = next;
+  // In time for the end of the page, which cannot wait.
+  for (const file of changed.files) if (isMedia(file)) void dataUrl(file.data);
 }
 
 addEventListener("pagehide", () => {
@@ -35,7 +38,8 @@ addEventListener("pagehide", () => {
 
 function kept(all: [string, Draft][]): boolean {
   try {
-    sessionStorage.setItem(NAME, JSON.stringify(all));
+    const written = all.map(([id, { text, files }]) => [id, { text, files: files.map(asStored) }]);
+    sessionStorage.setItem(NAME, JSON.stringify(written));
     return true;
   } catch {
     return false;
@@ -44,8 +48,20 @@ function kept(all: [string, Draft][]): boolean {
 
 function stored(): Map<string, Draft> {
   try {
-    return new Map(JSON.parse(sessionStorage.getItem(NAME) ?? "[]"));
+    const written: [string, { text: string; files: Attachment[] }][] = JSON.parse(sessionStorage.getItem(NAME) ?? "[]");
+    return new Map(written.map(([id, { text, files }]) => [id, { text, files: files.flatMap(asRead) }]));
   } catch {
     return new Map();
   }
+}
+
+/** JSON has no bytes. */
+function asStored(file: Attachment): Record<string, unknown> {
+  return isMedia(file) ? { ...file, data: knownDataUrl(file.data) } : { ...file };
+}
+
+function asRead(file: Attachment): Attachment[] {
+  if (!isMedia(file)) return [file];
+  const data = fileOf(String(file.data));
+  return data ? [{ ...file, data }] : [];
 }

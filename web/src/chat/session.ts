@@ -3,18 +3,18 @@
 import { batch, computed, effect, type Signal, signal, untracked } from "@preact/signals";
 import { ApiError, unreachable } from "../api/client";
 import { href } from "../app/route";
+import type { Attachment } from "../attachments/types";
 import * as store from "../history/store";
 import { preferred } from "../models/models";
 import { connection, loadFailed, talkers } from "../models/watching";
 import { TEXT } from "../text";
 import { AnswerBuilder, type Chunk, type Progress } from "./answer";
 import { newId } from "./ids";
-import { requestBody } from "./request";
+import { chatRequest } from "./request";
 import { NOTHING_SET, parsed, type Settings } from "./settings";
 import { follow, forget, knownStreams, type Start, startStream, streamOf, untilAborted } from "./streams";
 import {
   type AnswerMessage,
-  type Attachment,
   branch,
   type Conversation,
   choosing,
@@ -244,7 +244,7 @@ function adopt(message: Message): void {
 
 async function answer(to: Message, id = newId()): Promise<void> {
   const asked = model.value?.id ?? null;
-  const body = requestBody(pathTo(messages.value, to.id), settings.value, asked);
+  const body = await chatRequest(pathTo(messages.value, to.id), settings.value, asked);
   const begun: AnswerMessage = {
     ...common(to.conversation, to.id, ""),
     id,
@@ -271,7 +271,7 @@ export function canContinue({ content, calls, finish, open }: AnswerMessage): bo
 /** Let the model go on with an answer that was stopped, failed or reached the token limit. */
 export async function continueAnswer(message: AnswerMessage): Promise<void> {
   const asked = model.value?.id ?? message.model;
-  const body = requestBody(pathTo(messages.value, message.id), settings.value, asked);
+  const body = await chatRequest(pathTo(messages.value, message.id), settings.value, asked);
   const begun = { ...message, model: asked, continued: message.content, finish: null, problem: null, open: true };
   await generate(begun, { ...body, prefill_assistant: true });
 }

@@ -1,12 +1,8 @@
 /** A conversation is a tree: an edited or regenerated message gets a sibling, and nothing is overwritten. */
 
+import type { Attachment } from "../attachments/types";
 import { TEXT } from "../text";
 import type { Settings } from "./settings";
-
-export interface Attachment {
-  name: string;
-  text: string;
-}
 
 export interface ToolCall {
   id: string;

@@ -139,7 +139,7 @@ function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt:
           label={TEXT.history.exportOne(title)}
           onClick={async () => {
             const stored = await load(id);
-            if (stored) saveFile([stored], title);
+            if (stored) await saveFile([stored], title);
           }}
         />
         <IconButton icon="bin" label={TEXT.history.remove(title)} onClick={() => void removed(conversation)} />

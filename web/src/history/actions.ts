@@ -32,9 +32,9 @@ async function restore(stored: Stored, show: boolean): Promise<void> {
 }
 
 /** Save conversations as a file. The file of one conversation has its title as the name. */
-export function saveFile(stored: Stored[], title = "conversations"): void {
+export async function saveFile(stored: Stored[], title = "conversations"): Promise<void> {
   const now = new Date();
-  const address = URL.createObjectURL(new Blob([exported(stored, now)], { type: "application/json" }));
+  const address = URL.createObjectURL(new Blob([await exported(stored, now)], { type: "application/json" }));
   const link = document.createElement("a");
   link.href = address;
   link.download = fileName(title, now);

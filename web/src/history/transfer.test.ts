@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
+import type { MediaFile } from "../attachments/types";
 import { NOTHING_SET } from "../chat/settings";
+import type { Message, UserMessage } from "../chat/tree";
 import { copyOf, exported, ImportProblem, imported, type Stored } from "./transfer";
 
 const STORED: Stored = {
@@ -45,14 +47,28 @@ const STORED: Stored = {
   ],
 };
 
+const EXPORTED = await exported([STORED], new Date(0));
+
 function file(change: (file: { conversations: Record<string, unknown>[] }) => void): string {
-  const text = JSON.parse(exported([STORED], new Date(0)));
+  const text = JSON.parse(EXPORTED);
   change(text);
   return JSON.stringify(text);
 }
 
 test("an import restores what was exported", () => {
-  expect(imported(exported([STORED], new Date()))).toEqual([STORED]);
+  expect(imported(EXPORTED)).toEqual([STORED]);
+});
+
+test("images and audio are exported as text and restored byte for byte", async () => {
+  const bytes = Uint8Array.from({ length: 20_000 }, (_, index) => (index * 7919) % 256);
+  const image = { name: "a.png", kind: "image" as const, data: new Blob([bytes], { type: "image/png" }) };
+  const [first, ...others] = STORED.messages;
+  const messages = [{ ...first, attachments: [image] } as Message, ...others];
+  const [restored] = imported(await exported([{ ...STORED, messages }], new Date()));
+  const said = restored?.messages[0] as UserMessage;
+  const file = said.attachments[0] as MediaFile;
+  expect([file.name, file.kind, file.data.type]).toEqual(["a.png", "image", "image/png"]);
+  expect(new Uint8Array(await file.data.arrayBuffer())).toEqual(bytes);
 });
 
 test("an invalid file is refused with the place of the error", () => {
@@ -67,6 +83,11 @@ test("an invalid file is refused with the place of the error", () => {
     [withMessage(1, { role: "system" }), /conversations\[0\]\.messages\[1\]\.role/],
     [withMessage(1, { parent: "gone" }), /gone is named as a parent and missing/],
     [withMessage(0, { parent: "t" }), /comes after itself/],
+    [withMessage(0, { attachments: [{ name: "f", kind: "image", data: "https://x" }] }), /data of an image/],
+    [
+      withMessage(0, { attachments: [{ name: "f", kind: "image", data: "data:audio/wav;base64,QQ==" }] }),
+      /of an image/,
+    ],
     [withMessage(0, { attachments: [{ name: "f" }] }), /messages\[0\]\.attachments\[0\]\.text must be a text/],
   ];
   for (const [text, words] of bad) {

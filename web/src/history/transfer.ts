@@ -1,7 +1,9 @@
 /** Exports conversations to a file and imports them. A file with an error is refused as a whole. */
 
+import { dataUrl, fileOf } from "../attachments/encoding";
+import { type Attachment, isMedia } from "../attachments/types";
 import { type Field, NOTHING_SET, type Settings } from "../chat/settings";
-import type { AnswerMessage, Attachment, Conversation, Message, Problem, Statistics, ToolCall } from "../chat/tree";
+import type { AnswerMessage, Conversation, Message, Problem, Statistics, ToolCall } from "../chat/tree";
 
 export interface Stored {
   conversation: Conversation;
@@ -11,9 +13,23 @@ export interface Stored {
 const FORMAT = "paddock-conversations";
 const VERSION = 1;
 
-export function exported(stored: Stored[], now: Date): string {
-  const conversations = stored.map(({ conversation, messages }) => ({ ...conversation, messages }));
+export async function exported(stored: Stored[], now: Date): Promise<string> {
+  const conversations = await Promise.all(
+    stored.map(async ({ conversation, messages }) => ({
+      ...conversation,
+      messages: await Promise.all(messages.map(written)),
+    })),
+  );
   return JSON.stringify({ format: FORMAT, version: VERSION, exported: now.toISOString(), conversations }, null, 1);
+}
+
+/** JSON has no bytes: images and audio become `data:` addresses. */
+async function written(message: Message): Promise<unknown> {
+  if (message.role !== "user") return message;
+  const attachments = message.attachments.map(async (file) =>
+    isMedia(file) ? { ...file, data: await dataUrl(file.data) } : file,
+  );
+  return { ...message, attachments: await Promise.all(attachments) };
 }
 
 /** Throws an `ImportProblem` that names the error and its place. */
@@ -120,11 +136,14 @@ function answerOf(
 
 function attached(at: string): (value: unknown, place: number) => Attachment {
   return (value, place) => {
-    const found = record(value, `${at}.attachments[${place}]`);
-    return {
-      name: string(found.name, `${at}.attachments[${place}].name`),
-      text: string(found.text, `${at}.attachments[${place}].text`),
-    };
+    const here = `${at}.attachments[${place}]`;
+    const found = record(value, here);
+    const name = string(found.name, `${here}.name`);
+    if (found.kind !== "image" && found.kind !== "audio") return { name, text: string(found.text, `${here}.text`) };
+    const data = fileOf(string(found.data, `${here}.data`));
+    if (!data?.type.startsWith(found.kind))
+      throw new ImportProblem(`${here}.data is not the data of an ${found.kind}.`);
+    return { name, kind: found.kind, data };
   };
 }
 

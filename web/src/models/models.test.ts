@@ -3,7 +3,7 @@ import { type Card, fits, fromCards, inWords, parametersInWords, preferred, with
 
 function card(id: string, value: Card["status"]["value"], more: Partial<Card> = {}): Card {
   const meta = { quantization: "Q8_0", size: 1, n_params: 1, n_ctx: null, n_ctx_train: 8192 };
-  return { id, kind: "generation", status: { value }, meta, ...more };
+  return { id, kind: "generation", status: { value }, meta, architecture: { input_modalities: ["text"] }, ...more };
 }
 
 const CARDS = [
@@ -19,6 +19,11 @@ test("all models are listed, with the reason if one cannot be loaded", () => {
   const listed = MODELS.map(({ id, state }) => `${id} ${state}`);
   expect(listed).toEqual(["a unloaded", "b loaded", "vectors loaded", "broken failed"]);
   expect(MODELS[3]?.reason).toBe("no GGUF");
+});
+
+test("what a model reads besides text is known", () => {
+  const eye = card("eye", "unloaded", { architecture: { input_modalities: ["text", "image", "smell"] } });
+  expect(fromCards([eye, card("a", "loaded")]).map(({ media }) => media)).toEqual([["image"], []]);
 });
 
 test("a model is fit for its kind, and for everything while the kind is unknown", () => {

@@ -1,5 +1,6 @@
 /** The server's models and their states, from its list and its events. This loads no model. */
 
+import type { MediaKind } from "../attachments/types";
 import { TEXT } from "../text";
 
 export type ModelState = "unloaded" | "loading" | "loaded" | "unloading" | "failed";
@@ -24,6 +25,8 @@ export interface Model {
   parameters: number | null;
   /** The context size in tokens. */
   context: number | null;
+  /** What it reads besides text. */
+  media: MediaKind[];
 }
 
 export interface Card {
@@ -37,6 +40,7 @@ export interface Card {
     n_ctx: number | null;
     n_ctx_train: number | null;
   };
+  architecture: { input_modalities: string[] };
 }
 
 export interface StatusEvent {
@@ -44,9 +48,11 @@ export interface StatusEvent {
   data: { status: Exclude<ModelState, "failed">; progress?: { value: number } };
 }
 
+const MEDIA: MediaKind[] = ["image", "audio"];
+
 /** The models as the server lists them, broken files last. */
 export function fromCards(cards: Card[], before: Model[] = []): Model[] {
-  const models = cards.map(({ id, kind, status, meta }) => {
+  const models = cards.map(({ id, kind, status, meta, architecture }) => {
     const known = before.find((model) => model.id === id);
     return settled({
       id,
@@ -59,6 +65,7 @@ export function fromCards(cards: Card[], before: Model[] = []): Model[] {
       size: meta.size,
       parameters: meta.n_params,
       context: meta.n_ctx ?? meta.n_ctx_train,
+      media: MEDIA.filter((medium) => architecture.input_modalities.includes(medium)),
     });
   });
   return [...models.filter(({ broken }) => !broken), ...models.filter(({ broken }) => broken)];

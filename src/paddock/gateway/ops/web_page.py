@@ -29,7 +29,9 @@ _POLICY: Final = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
-        "img-src 'self' data:",
+        # The user's own images and audio, which are shown from memory.
+        "img-src 'self' data: blob:",
+        "media-src blob:",
         "font-src 'self'",
         "connect-src 'self'",
         "base-uri 'none'",
@@ -42,6 +44,7 @@ _TYPES: Final = {
     ".css": "text/css",
     ".html": "text/html",
     ".js": "text/javascript",
+    ".mjs": "text/javascript",
     ".json": "application/json",
     ".png": "image/png",
     ".svg": "image/svg+xml",
