@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -72,6 +74,50 @@ def test_reasoning_and_calls_have_timings_per_token() -> None:
         received = _stream(server, CHAT, body)
     thoughts = [chunk for chunk in received if chunk["choices"][0]["delta"].get("reasoning_content")]
     assert thoughts and all("timings" in chunk for chunk in thoughts)
+
+
+# ── what the time was spent on ───────────────────────────────────────────────────────────────────────────────────────
+
+PARTS = ("load_ms", "queue_ms", "media_ms", "restore_ms", "prefill_ms", "decode_ms", "others_ms", "overhead_ms")
+
+
+def _adds_up(timings: dict[str, Any], waited: float) -> None:
+    """The parts are all there, and together no more than the seconds that the client has waited."""
+    assert all(timings[part] >= 0 for part in PARTS)
+    assert timings["total_ms"] == pytest.approx(sum(timings[part] for part in PARTS), abs=0.01)
+    assert timings["prompt_ms"] + timings["predicted_ms"] <= timings["total_ms"] + 0.01
+    assert timings["total_ms"] <= 1000 * waited
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, chat_body("say: hello")),
+        (CHAT, chat_body("say: hello", n=3)),
+        (COMPLETIONS, {"prompt": ["a gate", "a horse"], "max_tokens": 5}),
+        ("/completion", {"prompt": "a gate", "n_predict": 5}),
+    ],
+)
+def test_the_parts_of_the_time_add_up(fake_server: Server, path: str, body: dict[str, Any]) -> None:
+    begun = time.monotonic()
+    timings = _post(fake_server, path, body)["timings"]
+    _adds_up(timings, time.monotonic() - begun)
+    begun = time.monotonic()
+    first, *_, last = _stream(fake_server, path, {**body, "timings_per_token": True})
+    _adds_up(last["timings"], time.monotonic() - begun)
+    assert "total_ms" not in first.get("timings", {}), "only at the end"
+
+
+def test_the_time_of_a_load_and_of_others_is_told() -> None:
+    with Server("-m", "fake:delay=0.01", "-np", "1") as server:
+        first = _post(server, CHAT, chat_body("say: hello"))["timings"]
+        assert first["load_ms"] > max(first[part] for part in ("queue_ms", "restore_ms"))
+        with ThreadPoolExecutor() as pool:
+            answers = list(pool.map(lambda _: _post(server, CHAT, chat_body("say: hello hello")), range(3)))
+        waits = sorted(answer["timings"]["queue_ms"] for answer in answers)
+        longest = max(answer["timings"]["predicted_ms"] for answer in answers)
+        assert waits[-1] >= longest, "it waited for two others"
+        assert all(answer["timings"]["load_ms"] < waits[-1] for answer in answers)
 
 
 # ── verbose ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -67,10 +67,11 @@ class SteppedThread(GenerationThread):
         self._scheduler.check_idle()
         assert set(self.engine.used_sequences()) == set(self._scheduler.cache.resident)
 
-    def _apply(self, operations: list[Operation]) -> None:
-        super()._apply(operations)
+    def _apply(self, operations: list[Operation]) -> dict[int, float]:
+        restored = super()._apply(operations)
         if isinstance(self.engine, FakeEngine):
             assert self._scheduler.cache.used == self.engine.used_cells, "the counters agree with the cells"
+        return restored
 
     def _note(self, message: Any) -> None:
         if isinstance(message, Step):

@@ -6,7 +6,7 @@ from typing import Any
 
 from paddock.engine.fake_vocab import FakeVocab
 from paddock.scheduling import Progress, Request
-from paddock.types import FinishReason, GenerateRequest, TextPrompt, Timings, TokenLogprobs
+from paddock.types import FinishReason, GenerateRequest, TextPrompt, TimeParts, Timings, TokenLogprobs
 from paddock.wire.messages import Delta
 from paddock.worker.answers import Answer
 
@@ -35,7 +35,8 @@ def test_prompt_time_ends_and_generation_time_begins_with_the_first_token() -> N
     generation.answer.clock.begin(11.0)
     assert _last(generation.add("a", 12.5)).timings is None
     last = _last(generation.add(None, 14.0, "stop"))
-    assert last.timings == Timings(prompt=2.5, generation=1.5)
+    parts = TimeParts(queue=10.0, prefill=2.5, decode=1.5)
+    assert last.timings == Timings(prompt=2.5, generation=1.5, parts=parts)
     assert last.usage is not None
     assert last.usage.completion_tokens == 2, "with the end token"
 

@@ -15,6 +15,7 @@ from paddock.types import (
     GenerateRequest,
     PromptProgress,
     TextLogprobs,
+    TimeParts,
     Timings,
     Usage,
 )
@@ -54,9 +55,32 @@ class _Timings(msgspec.Struct):
     predicted_ms: float = 0.0
     draft_n: int = 0
     draft_n_accepted: int = 0
+    # Of a Paddock, at the end.
+    load_ms: float = 0.0
+    queue_ms: float = 0.0
+    media_ms: float = 0.0
+    restore_ms: float = 0.0
+    prefill_ms: float | None = None
+    decode_ms: float = 0.0
+    others_ms: float = 0.0
 
     def decoded(self) -> Timings:
-        return Timings(self.prompt_ms / 1000, self.predicted_ms / 1000, self.draft_n, self.draft_n_accepted)
+        return Timings(
+            self.prompt_ms / 1000, self.predicted_ms / 1000, self.draft_n, self.draft_n_accepted, self._parts()
+        )
+
+    def _parts(self) -> TimeParts | None:
+        if self.prefill_ms is None:
+            return None
+        return TimeParts(
+            load=self.load_ms / 1000,
+            queue=self.queue_ms / 1000,
+            media=self.media_ms / 1000,
+            restore=self.restore_ms / 1000,
+            prefill=self.prefill_ms / 1000,
+            decode=self.decode_ms / 1000,
+            others=self.others_ms / 1000,
+        )
 
     def usage(self) -> Usage:
         """The usage so far."""

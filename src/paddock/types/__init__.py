@@ -6,6 +6,7 @@ from paddock.types.answers import (
     PromptProgress,
     ReceiptFacts,
     TextLogprobs,
+    TimeParts,
     Timings,
     TokenLogprobs,
     Usage,

@@ -36,6 +36,40 @@ class Usage(msgspec.Struct, frozen=True):
     """If requested, at the end."""
 
 
+class TimeParts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the time of an answer was spent on, in seconds. The parts do not overlap."""
+
+    load: float = 0.0
+    """Until its model was loaded and a replica was chosen."""
+    queue: float = 0.0
+    """Until its first prefill step, also while another request computed a prefix that both share; and for a slot after
+    a preemption.
+    """
+    media: float = 0.0
+    """Encoding of its images and sound."""
+    restore: float = 0.0
+    """Its cached prefix, from host memory and disk to the context."""
+    prefill: float = 0.0
+    decode: float = 0.0
+    others: float = 0.0
+    """From its first prefill step on: prompts of other requests, steps without it, other models on the same cores."""
+    overhead: float = 0.0
+    """The rest: the chat template, the tokenizer, messages between processes, attempts that failed."""
+
+    @property
+    def total(self) -> float:
+        return (
+            self.load
+            + self.queue
+            + self.media
+            + self.restore
+            + self.prefill
+            + self.decode
+            + self.others
+            + self.overhead
+        )
+
+
 class Timings(msgspec.Struct, frozen=True):
     """Durations in seconds, and what the draft model contributed."""
 
@@ -47,6 +81,8 @@ class Timings(msgspec.Struct, frozen=True):
     """Tokens that the draft model proposed."""
     accepted: int = 0
     """Drafted tokens that became part of the answer."""
+    parts: TimeParts | None = None
+    """At the end of an answer."""
 
 
 class PromptProgress(msgspec.Struct, frozen=True, array_like=True):

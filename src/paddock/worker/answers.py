@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import string
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -24,43 +23,10 @@ from paddock.types import (
 from paddock.wire.messages import Delta
 from paddock.worker.answer_trace import AnswerTrace
 from paddock.worker.cache_reports import Explanation
+from paddock.worker.clock import Clock
 from paddock.worker.prompts import Reply
 
 _ID_LETTERS = string.ascii_letters + string.digits
-
-
-@dataclass(slots=True)
-class Clock:
-    """The times of a request: when it was accepted, when its first prefill step began, and when its tokens came."""
-
-    accepted: float = 0.0
-    begun: float | None = None
-    first: float | None = None
-    newest: float | None = None
-    """When the newest token came. None during prefill."""
-
-    def begin(self, now: float) -> float | None:
-        """Call this when a prefill step begins. The first call returns how long the request was queued."""
-        if self.begun is not None:
-            return None
-        self.begun = now
-        return max(now - self.accepted, 0.0)
-
-    def tick(self, now: float) -> None:
-        """Call this for each new token."""
-        if self.first is None:
-            self.first = now
-        self.newest = now
-
-    @property
-    def generating(self) -> float:
-        """Seconds from the first to the newest token."""
-        return 0.0 if self.first is None or self.newest is None else self.newest - self.first
-
-    def timings(self, now: float) -> Timings:
-        """During prefill the prompt time runs until `now`."""
-        prompt = 0.0 if self.begun is None else (now if self.first is None else self.first) - self.begun
-        return Timings(prompt=prompt, generation=self.generating)
 
 
 class Answer:
@@ -224,6 +190,8 @@ class Answer:
                 receipt=self._trace.facts() if self._trace is not None and finish is not None else None,
             )
             timings = self.timings(request, now)
+            if finish is not None:
+                timings = msgspec.structs.replace(timings, parts=self.clock.parts())
         if self._is_outdented:
             finish = "length"  # even if it ended by itself, because a part of it is not shown
         logprobs, self._logprobs = self._logprobs or None, []

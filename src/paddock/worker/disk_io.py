@@ -129,6 +129,10 @@ class DiskIO:
             bytes_per_token=self._engine.shape.bytes_per_token,
         )
 
+    def _finish_read(self, read: Read, states: list[Any | None], seconds: float) -> None:
+        read.request.answer.clock.restored(seconds)
+        self._tier.finish_read(states, seconds)
+
     # ── on the threads ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _watch(self) -> None:
@@ -167,7 +171,7 @@ class DiskIO:
             log_error("prefixes cannot be read from disk")
             states.append(None)
         seconds = time.perf_counter() - begun
-        self._tell(Call(lambda: self._tier.finish_read(states, seconds)))
+        self._tell(Call(partial(self._finish_read, read, states, seconds)))
 
     def _state(self, entry: Entry) -> Any | None:
         view = self._cache.read(entry)

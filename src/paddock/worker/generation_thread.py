@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
@@ -17,8 +17,8 @@ from typing import Any
 from paddock.disk_cache import DiskCache, StateKey
 from paddock.engine import Engine, PooledEngine, open_engine
 from paddock.errors import NoCells
-from paddock.scheduling import CacheCorrupted, CacheView, Job, Plan, Request, Scheduler, StepBudget
-from paddock.types import EngineOptions, Operation, Sampled, SlotView
+from paddock.scheduling import CacheCorrupted, CacheView, Job, Request, Scheduler, StepBudget
+from paddock.types import EngineOptions, Operation, Restore, Sampled, SlotView
 from paddock.wire.messages import CacheContents, Delta, Slots, Stats, Step
 from paddock.worker.commands import (
     Add,
@@ -44,6 +44,7 @@ from paddock.worker.pooled_steps import PooledSteps
 from paddock.worker.publisher import Publisher
 from paddock.worker.running_step import RunningStep
 from paddock.worker.slots import slot_state, slot_view
+from paddock.worker.step_times import StepTimes
 
 _EMBEDDINGS_IDLE_SECONDS = 60.0
 """The context for embeddings is freed when the worker has been idle for so long."""
@@ -91,6 +92,7 @@ class GenerationThread(EngineThread):
         self._wants_overlap = overlaps
         self._publisher = Publisher(self.counters, self._remove, post, send)
         self._running_step: RunningStep | None = None
+        self._times = StepTimes()
 
     def snapshot(self, max_spans: int) -> Snapshot:
         """Call this when the engine is open, from any other thread. No step begins or ends meanwhile."""
@@ -254,10 +256,12 @@ class GenerationThread(EngineThread):
     def _take_turns(self) -> None:
         if self._visits:
             self._run_ready_visits()
+        begun = time.perf_counter()
         self._pooled.step(self._computing)  # in turns with the steps of answers
         if self._media is not None and self._encodes_media:
             self._publisher.publish()  # it may take long
             self._media.step(self._computing)
+        self._times.other_work(time.perf_counter() - begun)
         if self._disk is not None:
             self._disk.read_more()
         self._compute()
@@ -270,18 +274,21 @@ class GenerationThread(EngineThread):
         if plan is None or not plan.spans:
             self._publisher.publish()
             if plan is not None:
-                self._apply(plan.operations)
+                self._count_restores(self._apply(plan.operations))
                 self.counters.cache_changed()
             return
         step = self._running_step = RunningStep(plan, time.perf_counter())
         if plan.operations or step.has_prompts:
             self._publisher.publish()  # copies and prompts would delay it
-        self._apply(plan.operations)
+        restored = self._apply(plan.operations)
         if step.has_prompts:
-            self._start_prompts(plan, step.begun)
+            self._start_prompts(step, sum(restored.values()))
+        self._count_restores(restored)
+        ready = time.perf_counter()
         try:
             with self._computing():
                 computing = time.perf_counter()
+                self._times.other_work(computing - ready)  # of another model, on the same cores
                 self.engine.submit(plan.spans, exact=plan.exact, adapters=plan.adapters)
                 if not self._publisher.is_empty:
                     with self.state_lock:
@@ -312,6 +319,7 @@ class GenerationThread(EngineThread):
         # Without cache operations and the wait for the CPU lock, which say nothing about the cost of a token.
         steps = self._scheduler.commit(plan, results, now - computing, has_ended=step.has_ended)
         self._end_step(step)
+        self._count_time(step, now - computing)
         self.counters.step(plan, now - step.begun)
         self.counters.drafts(plan, step.kept(results))
         deltas: list[Delta] = []
@@ -319,6 +327,15 @@ class GenerationThread(EngineThread):
             progress = (request.answer.prompt_progress(request, now) for request in plan.requests)
             deltas = [delta for delta in progress if delta is not None]
         self._publisher.keep(deltas, steps, now)
+
+    def _count_time(self, step: RunningStep, seconds: float) -> None:
+        """Each prompt takes the part of a step that its tokens are."""
+        plan, prompts = step.plan, step.prompts
+        per_token = seconds / max(sum(len(span.tokens) for span in plan.spans), 1) if prompts else 0.0
+        for clock, count in prompts:
+            clock.computed(per_token * count)
+        share = per_token * sum(count for _, count in prompts) / seconds if seconds else 0.0
+        self._times.step((plan.exact, plan.adapters), seconds, prompt_share=share)
 
     def _remove(self, id: int, index: int | None = None) -> None:
         """Remove a request or one of its answers, after the step that uses its cells."""
@@ -332,13 +349,32 @@ class GenerationThread(EngineThread):
         for id, index in step.removals:
             self._scheduler.remove(id, index)
 
-    def _apply(self, operations: list[Operation]) -> None:
+    def _apply(self, operations: list[Operation]) -> dict[int, float]:
+        """Returns, for each sequence whose prefix was restored, how many seconds that took."""
         if self._disk is not None:
             self._disk.before(operations)
-        self._scheduler.record_copies(self.engine.apply(operations))
+        restored: dict[int, float] = {}
+        for operation in operations:
+            if isinstance(operation, Restore):
+                size = sum(piece.length for piece in operation.pieces)
+                restored[operation.sequence] = restored.get(operation.sequence, 0.0) + size
+        copies = self.engine.apply(operations)
+        self._scheduler.record_copies(copies)
+        if restored:
+            seconds = sum(copied.seconds for copied in copies if copied.kind == "restore")
+            self._times.other_work(seconds)
+            total = max(sum(restored.values()), 1.0)
+            restored = {sequence: seconds * size / total for sequence, size in restored.items()}
         operations.clear()  # they hold what was read from disk
         if self._disk is not None:
             self._disk.after()
+        return restored
+
+    def _count_restores(self, restored: Mapping[int, float]) -> None:
+        for slot in self._scheduler.slots if restored else ():
+            request = slot.request
+            if slot.busy and request is not None and request.sequence in restored:
+                request.answer.clock.restored(restored[request.sequence])
 
     def _flush(self, until: float) -> None:
         """Before the process ends: write what is worth keeping. First what host memory has, then what cells have."""
@@ -363,11 +399,17 @@ class GenerationThread(EngineThread):
                 if isinstance(command, Call):
                     command.run()
 
-    def _start_prompts(self, plan: Plan, now: float) -> None:
+    def _start_prompts(self, step: RunningStep, copied: float) -> None:
         """The first prefill step of some requests begins: tell those that want to know what is cached already."""
+        plan, now = step.plan, step.begun
+        group = self._times.group((plan.exact, plan.adapters))
         deltas: list[Delta] = []
-        for request in plan.requests:
-            if (waited := request.answer.clock.begin(now)) is not None:
+        for span, request in zip(plan.spans, plan.requests, strict=True):
+            waited = request.answer.clock.begin(now)
+            if not request.is_generating:
+                request.answer.clock.prefill(now, group, copied)
+                step.prompts.append((request.answer.clock, len(span.tokens)))
+            if waited is not None:
                 self.counters.started(request, waited)
                 explanation = request.answer.explanation
                 if explanation is not None and explanation.begin(request):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -51,7 +52,9 @@ class MediaSteps:
         if span is not None:
             try:
                 with computing():
+                    begun = time.perf_counter()
                     self._media.encode(span.chunk)
+                oldest.answer.clock.media += time.perf_counter() - begun
             except PaddockError as error:
                 self.remove(oldest.id)
                 self._fail(oldest, error)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from paddock.scheduling import Plan, Request
 from paddock.types import Sampled
+from paddock.worker.clock import Clock
 
 
 @dataclass(slots=True)
@@ -14,6 +15,8 @@ class RunningStep:
     begun: float
     removals: list[tuple[int, int | None]] = field(default_factory=list)
     """The requests, or answers of them, to remove from the scheduler after the step, which uses their cells."""
+    prompts: list[tuple[Clock, int]] = field(default_factory=list)
+    """For each prompt in it, the clock of its answer and how many of its tokens are computed."""
 
     @property
     def has_prompts(self) -> bool:

@@ -7,13 +7,14 @@ import { Markdown } from "../markdown/Markdown";
 import { inWords } from "../models/models";
 import { models } from "../models/watching";
 import { TEXT } from "../text";
+import { StatisticsLine } from "../timeline/StatisticsLine";
 import { copyText } from "../ui/copy";
 import { IconButton } from "../ui/Icon";
 import { Preformatted } from "../ui/Preformatted";
 import { Calls } from "./Calls";
 import { Editor } from "./Editor";
 import { canContinue, choose, continueAnswer, edit, regenerate, type Writing } from "./session";
-import { seconds, statisticsOf } from "./statistics";
+import { seconds } from "./statistics";
 import type { AnswerMessage, Message, Problem, UserMessage } from "./tree";
 
 interface Props<M extends Message = Message> {
@@ -126,11 +127,7 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
       {calls.length > 0 && <Calls message={answer} open={last && writing === null} />}
       {problem && <ProblemView problem={problem} partial={content !== ""} onRetry={() => void regenerate(message)} />}
       <footer class="answer-foot">
-        <p class="statistics small quiet">
-          {statisticsOf(answer, writing !== null).map((part) => (
-            <span key={part}>{part}</span>
-          ))}
-        </p>
+        <StatisticsLine answer={answer} writing={writing !== null} />
         {writing === null && (
           <div class="tools">
             <Branches message={message} siblings={siblings} />

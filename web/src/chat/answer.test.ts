@@ -36,7 +36,15 @@ test("text, reasoning and calls are assembled and timed", () => {
       { id: "2", name: "g", arguments: "{}" },
     ],
     finish: "tool_calls",
-    statistics: { promptTokens: 8, cachedTokens: 2, answerTokens: 20, tokensPerSecond: 40 },
+    statistics: {
+      promptTokens: 8,
+      cachedTokens: 2,
+      answerTokens: 20,
+      tokensPerSecond: 40,
+      parts: null,
+      report: null,
+      waited: 5,
+    },
     firstToken: 1,
   });
 });

@@ -1,5 +1,7 @@
 /** The chunks of a streamed chat completion → the answer so far. */
 
+import type { CacheReport } from "../api/live";
+import { partsIn } from "../timeline/parts";
 import type { AnswerMessage, Statistics, ToolCall } from "./tree";
 
 interface Timings {
@@ -7,6 +9,7 @@ interface Timings {
   prompt_n: number;
   predicted_n: number;
   predicted_per_second: number;
+  [part: string]: unknown;
 }
 
 export interface Chunk {
@@ -24,6 +27,7 @@ export interface Chunk {
     prompt_tokens_details?: { cached_tokens: number };
   } | null;
   timings?: Timings;
+  cache_report?: CacheReport;
   prompt_progress?: { total: number; cache: number; processed: number };
 }
 
@@ -58,7 +62,7 @@ export class AnswerBuilder {
     const choice = chunk.choices[0];
     if (choice) this.add(choice.delta, now);
     if (choice?.finish_reason) this.finish = choice.finish_reason;
-    this.count(chunk);
+    this.count(chunk, now);
   }
 
   written(now: number): Written {
@@ -95,17 +99,21 @@ export class AnswerBuilder {
     if (this.thinking && !delta.reasoning_content) this.thinking.until ??= now;
   }
 
-  private count({ usage, timings }: Chunk): void {
+  private count({ usage, timings, cache_report: report }: Chunk, now: number): void {
     if (timings) {
       this.statistics = {
         promptTokens: timings.cache_n + timings.prompt_n,
         cachedTokens: timings.cache_n,
         answerTokens: timings.predicted_n,
         tokensPerSecond: timings.predicted_per_second || null,
+        parts: partsIn(timings),
+        report: report ?? null,
+        waited: now - this.asked,
       };
     }
     if (usage) {
       this.statistics = {
+        ...this.statistics,
         promptTokens: usage.prompt_tokens,
         cachedTokens: usage.prompt_tokens_details?.cached_tokens ?? 0,
         answerTokens: usage.completion_tokens,

@@ -21,6 +21,7 @@ export async function chatRequest(
     // Requested so that an answer that is stopped or fails has statistics too.
     timings_per_token: true,
     return_progress: true,
+    cache_report: true,
   };
 }
 

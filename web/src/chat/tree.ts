@@ -1,7 +1,9 @@
 /** A conversation is a tree: an edited or regenerated message gets a sibling, and nothing is overwritten. */
 
+import type { CacheReport } from "../api/live";
 import type { Attachment } from "../attachments/types";
 import { TEXT } from "../text";
+import type { TimeParts } from "../timeline/parts";
 import type { Settings } from "./settings";
 
 export interface ToolCall {
@@ -25,6 +27,11 @@ export interface Statistics {
   cachedTokens: number;
   answerTokens: number;
   tokensPerSecond: number | null;
+  /** What the time was spent on, at the end; of an older version or another server: nothing. */
+  parts?: TimeParts | null;
+  report?: CacheReport | null;
+  /** Seconds from the request to the last token, as the browser saw it. */
+  waited?: number;
 }
 
 interface Common {

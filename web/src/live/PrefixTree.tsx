@@ -13,7 +13,7 @@ const MOST_MOVED = 80;
  * The tree from left to right: a box is as long as its span and as high as the paths that share it. The box
  * under the pointer, or the one selected by arrow keys, is described below.
  */
-export function PrefixTree({ tree }: { tree: Tree }) {
+export function PrefixTree({ tree, marked = [] }: { tree: Tree; marked?: readonly number[] }) {
   const field = useRef<HTMLDivElement>(null);
   const width = useWidth(field);
   const pointed = useSignal<number | null>(null);
@@ -54,7 +54,7 @@ export function PrefixTree({ tree }: { tree: Tree }) {
           }}
         >
           {boxes.map((box) => (
-            <Span key={box.node.id} box={box} tabbable={box === entrance} />
+            <Span key={box.node.id} box={box} tabbable={box === entrance} marked={marked.includes(box.node.id)} />
           ))}
         </div>
       </div>
@@ -74,15 +74,24 @@ const READABLE = 18;
 const TALL = 48;
 const CHIP = 23;
 
-function Span({ box: { node, depth, x, y, width, height }, tabbable }: { box: Box; tabbable: boolean }) {
+function Span({
+  box: { node, depth, x, y, width, height },
+  tabbable,
+  marked,
+}: {
+  box: Box;
+  tabbable: boolean;
+  marked: boolean;
+}) {
   const room = width - CHIP * node.slots.length;
   const place = { left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` };
   return (
     <div
-      class={["span", ...tiersOf(node)].join(" ")}
+      class={["span", ...tiersOf(node), ...(marked ? ["marked"] : [])].join(" ")}
       role="treeitem"
       aria-level={depth + 1}
       aria-label={labelOf(node)}
+      aria-current={marked ? "true" : undefined}
       data-node={node.id}
       tabIndex={tabbable ? 0 : -1}
       style={place}

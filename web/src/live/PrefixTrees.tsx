@@ -1,7 +1,9 @@
 import "./tree.css";
 import { signal } from "@preact/signals";
 import type { Tree } from "../api/live";
+import { href, route } from "../app/route";
 import { TEXT } from "../text";
+import { type Place, pathOf, placeIn } from "../timeline/place";
 import { PrefixTree } from "./PrefixTree";
 import { trees } from "./stream";
 import { TreeTable } from "./TreeTable";
@@ -12,7 +14,11 @@ const subject = signal<string | null>(null);
 /** The prefix tree of one model. */
 export function PrefixTrees() {
   const models = [...trees.value.keys()].sort();
-  const tree = trees.value.get(subject.value ?? "") ?? trees.value.get(models[0] ?? "");
+  const place = placeIn(route.value.id);
+  const wanted = subject.value ?? place?.model ?? "";
+  const tree = trees.value.get(wanted) ?? trees.value.get(models[0] ?? "");
+  const isHere = place !== null && tree?.model === place.model;
+  const marked = isHere ? pathOf(tree.nodes, place) : [];
   return (
     <section class="panel prefixes" aria-labelledby="prefixes-title">
       <div class="prefixes-head">
@@ -38,12 +44,23 @@ export function PrefixTrees() {
       {tree && tree.nodes.length === 0 && <p class="quiet">{TEXT.live.cacheEmpty}</p>}
       {tree && tree.nodes.length > 0 && (
         <>
-          <PrefixTree tree={tree} />
+          {isHere && <Marked place={place} found={marked.length > 0} />}
+          <PrefixTree tree={tree} marked={marked} />
           {tree.omitted > 0 && <p class="quiet small">{TEXT.live.notDrawn(tree.omitted)}</p>}
           <TreeTable tree={tree} />
         </>
       )}
     </section>
+  );
+}
+
+/** The answer that a link from the chat is about. */
+function Marked({ place, found }: { place: Place; found: boolean }) {
+  return (
+    <p class="tree-marked small" role="status">
+      {found ? TEXT.timeline.shown(count(place.tokens)) : TEXT.timeline.gone}{" "}
+      <a href={href("live")}>{TEXT.timeline.clear}</a>
+    </p>
   );
 }
 

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.requests.quarantine import Quarantine
 from paddock.fleet.requests.request_record import CANCELLED, RequestRecord
 from paddock.replicas.replica import Attempt, Backend, Dispatch
-from paddock.types import Adapters, CacheReport, FinishReason, GenerateRequest, ModelInfo, ReceiptFacts, Usage
+from paddock.types import (
+    Adapters,
+    CacheReport,
+    FinishReason,
+    GenerateRequest,
+    ModelInfo,
+    ReceiptFacts,
+    TimeParts,
+    Timings,
+    Usage,
+)
 from paddock.wire.messages import Delta
 
 
@@ -52,6 +65,7 @@ class Generation:
         self._has_delta = False
         self._record = record
         self._outcome = CANCELLED
+        self._load_seconds = 0.0
         self._quarantine = Quarantine(quarantine or asyncio.Lock())
         self.cache_report: CacheReport | None = None
         """With the last delta of an answer, if requested. A remote server that is not a Paddock sends none."""
@@ -71,7 +85,9 @@ class Generation:
 
     async def _try(self) -> bool:
         await self._quarantine.begin_attempt()
+        begun = time.monotonic()
         backend = await self._dispatch.acquire()
+        self._load_seconds += time.monotonic() - begun
         self._record.model_ready(self._dispatch.replica)
         self._attempt = backend.generate(self._request)
         try:
@@ -114,7 +130,17 @@ class Generation:
             self.receipts[delta.index] = delta.usage.receipt, delta.finish
         self._quarantine.delta_received()
         self._record.count_delta(delta)
-        return delta
+        return delta if delta.finish is None else self._with_parts(delta)
+
+    def _with_parts(self, delta: Delta) -> Delta:
+        """With what the whole time since the request began was spent on."""
+        timings = delta.timings or Timings()
+        # Other servers report less.
+        known = timings.parts or TimeParts(prefill=timings.prompt, decode=timings.generation)
+        known = msgspec.structs.replace(known, load=known.load + self._load_seconds, overhead=0.0)
+        rest = time.monotonic() - self._record.began - known.total
+        parts = msgspec.structs.replace(known, overhead=max(rest, 0.0))
+        return msgspec.structs.replace(delta, timings=msgspec.structs.replace(timings, parts=parts))
 
     async def _retry(self, error: PaddockError, *, may_restart: bool = True) -> None:
         """Start again after this failure, or raise it. Called once for each failure."""

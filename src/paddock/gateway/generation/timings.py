@@ -6,12 +6,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from paddock.types import PromptProgress, Timings, Usage
+from paddock.types import PromptProgress, TimeParts, Timings, Usage
 from paddock.wire.messages import Delta
 
 
 class NativeTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The last two are present if a draft model proposed tokens."""
+    """llama-server's fields. The two of drafts are present if tokens were drafted.
+
+    The others are Paddock's own, at the end of an answer: what its time was spent on. `total_ms` is their sum.
+    """
 
     cache_n: int
     prompt_n: int
@@ -24,6 +27,15 @@ class NativeTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
     predicted_per_second: float
     draft_n: int | msgspec.UnsetType = msgspec.UNSET
     draft_n_accepted: int | msgspec.UnsetType = msgspec.UNSET
+    total_ms: float | msgspec.UnsetType = msgspec.UNSET
+    load_ms: float | msgspec.UnsetType = msgspec.UNSET
+    queue_ms: float | msgspec.UnsetType = msgspec.UNSET
+    media_ms: float | msgspec.UnsetType = msgspec.UNSET
+    restore_ms: float | msgspec.UnsetType = msgspec.UNSET
+    prefill_ms: float | msgspec.UnsetType = msgspec.UNSET
+    decode_ms: float | msgspec.UnsetType = msgspec.UNSET
+    others_ms: float | msgspec.UnsetType = msgspec.UNSET
+    overhead_ms: float | msgspec.UnsetType = msgspec.UNSET
 
 
 def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int, answers: int = 1) -> NativeTimings:
@@ -44,7 +56,13 @@ def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int
         predicted_per_second=1000 * steps / predicted_ms if predicted_ms else 0.0,
         draft_n=timings.drafted or msgspec.UNSET,
         draft_n_accepted=timings.accepted if timings.drafted else msgspec.UNSET,
+        **({} if timings.parts is None else _milliseconds(timings.parts)),
     )
+
+
+def _milliseconds(parts: TimeParts) -> dict[str, float]:
+    named = {f"{name}_ms": round(1000 * seconds, 3) for name, seconds in msgspec.structs.asdict(parts).items()}
+    return named | {"total_ms": round(sum(named.values()), 3)}
 
 
 class NativeProgress(msgspec.Struct, kw_only=True):
@@ -68,8 +86,10 @@ def timings_of(timings: Timings | None, usage: Usage) -> NativeTimings:
 
 
 def timings_so_far(delta: Delta, wanted: bool | None) -> NativeTimings | msgspec.UnsetType:
-    """For requests with `timings_per_token`."""
-    return timings_of(delta.timings, delta.usage) if wanted and delta.usage is not None else msgspec.UNSET
+    """For requests with `timings_per_token`. The parts are known at the end only."""
+    if not wanted or delta.usage is None:
+        return msgspec.UNSET
+    return timings_of(msgspec.structs.replace(delta.timings or Timings(), parts=None), delta.usage)
 
 
 def timings_of_all(answers: Sequence[tuple[Timings | None, Usage]]) -> NativeTimings:
@@ -82,6 +102,7 @@ def timings_of_all(answers: Sequence[tuple[Timings | None, Usage]]) -> NativeTim
             max(time.generation for time in times),
             drafted=sum(time.drafted for time in times),
             accepted=sum(time.accepted for time in times),
+            parts=max((time.parts for time in times if time.parts), key=lambda parts: parts.total, default=None),
         ),
         cached=sum(usage.cached_tokens for usage in usages),
         prompt=sum(usage.prompt_tokens - usage.cached_tokens for usage in usages),
