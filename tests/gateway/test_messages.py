@@ -64,6 +64,17 @@ def test_blocks_become_template_messages() -> None:
     ]
 
 
+def test_system_messages_within_the_conversation(server: Server) -> None:
+    """Claude Code sends instructions there."""
+    late = {"role": "system", "content": [{"type": "text", "text": "It is noon."}]}
+    sent = _rendered({"role": "user", "content": "say: hello"}, late, system="Be kind.")
+    assert [message["role"] for message in sent] == ["system", "user", "system"]
+    assert sent[2]["content"] == "It is noon."
+    body = {"messages": [*HELLO, late, {"role": "user", "content": "say: hi"}], "max_tokens": 8}
+    answer = server.client.post("/v1/messages", json=body)
+    assert answer.json()["content"][0]["text"] == "hi", answer.text
+
+
 def test_a_message_is_answered(server: Server) -> None:
     answer = server.client.post("/v1/messages", json={"messages": HELLO, "max_tokens": 100, "model": "m"}).json()
     assert answer["content"] == [{"type": "text", "text": "hello", "citations": None}]

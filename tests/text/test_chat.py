@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paddock.errors import InvalidRequest, TemplateRefused
 from paddock.text import Chat
+from paddock.text.reply.history import system_to_turns
 from paddock.types import ChatPrompt, Tool
 
 HELLO = [{"role": "user", "content": "hi"}]
@@ -209,6 +213,61 @@ def test_templates_of_many_model_families_render_tools() -> None:
                 assert ("get_weather" in text) == bool(tools), file.name
                 assert "sunny" in text or messages is HELLO, file.name
     assert not refused
+
+
+LATE = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": "How is the weather?"},
+    {"role": "system", "content": "It is noon."},
+    {"role": "assistant", "content": "Sunny."},
+    {"role": "system", "content": "It is one."},
+    {"role": "user", "content": "And now?"},
+]
+REMINDER = "<system-reminder>\n{}\n</system-reminder>"
+
+
+@pytest.mark.parametrize(
+    ("loop", "keeps"),
+    [
+        ("{{ m.role }}: {{ m.content }};", True),
+        ("{% if m.role == 'system' and not loop.first %}{{ raise_exception('no') }}{% endif %}{{ m.content }};", False),
+        ("{% if m.role != 'system' or loop.first %}{{ m.role }}: {{ m.content }};{% endif %}", False),
+    ],
+)
+def test_system_messages_after_the_first_turn(loop: str, keeps: bool) -> None:
+    """A template that refuses or drops them gets their text in the turns beside them."""
+    text = Chat(f"{{% for m in messages %}}{loop}{{% endfor %}}").render(ChatPrompt(LATE)).text
+    noon = "It is noon." if keeps else f"How is the weather?\n\n{REMINDER.format('It is noon.')};"
+    one = "It is one." if keeps else f"{REMINDER.format('It is one.')}\n\nAnd now?;"
+    assert noon in text and one in text
+    assert ("<system-reminder>" in text) != keeps
+
+
+def test_templates_of_many_model_families_keep_late_system_messages_in_place() -> None:
+    if not _templates():
+        pytest.skip("no folder of chat templates beside PADDOCK_TEST_MODELS")
+    for file in _templates():
+        chat = Chat(file.read_text("utf-8"), bos="<s>", eos="</s>")
+        for messages in (LATE[1:], LATE[1:3], [*WITH_CALL, LATE[4]]):
+            text = chat.render(ChatPrompt(messages, tools=(TOOL,))).text
+            places = [text.find(str(message["content"])) for message in messages if message.get("content")]
+            assert min(places) >= 0 and places == sorted(places), (file.name, text)
+
+
+def _role_and_text(role: str) -> st.SearchStrategy[dict[str, Any]]:
+    return st.builds(lambda text: {"role": role, "content": text}, st.text("abc", min_size=1, max_size=3))
+
+
+@given(st.lists(st.sampled_from(["system", "user", "assistant", "tool"]).flatmap(_role_and_text), max_size=8))
+def test_moving_system_messages_loses_nothing(messages: list[dict[str, Any]]) -> None:
+    moved = system_to_turns(messages)
+    marks = re.compile(r"</?system-reminder>|\s")
+    plain = "".join(message["content"] for message in messages)
+    assert marks.sub("", "".join(message["content"] for message in moved)) == plain
+    first = next((at for at, message in enumerate(messages) if message["role"] != "system"), len(messages))
+    assert moved[:first] == messages[:first]
+    assert all(message["role"] != "system" for message in moved[first:])
+    assert system_to_turns(moved) == moved
 
 
 def test_templates_keep_the_reasoning_of_earlier_turns_unless_told_otherwise() -> None:

@@ -7,13 +7,20 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
+from itertools import dropwhile
 from typing import Any, Literal
 
 from paddock.errors import InvalidRequest, TemplateRefused
 from paddock.text.chat_template import BuiltinTemplate, ChatTemplate, RenderBuiltin, text_of
 from paddock.text.reply.format import Format, ReplyFormat
 from paddock.text.reply.formats import FORMATS, PLAIN, detect_format
-from paddock.text.reply.history import calls_to_content, calls_to_text, split_calls, with_explanation
+from paddock.text.reply.history import (
+    calls_to_content,
+    calls_to_text,
+    split_calls,
+    system_to_turns,
+    with_explanation,
+)
 from paddock.types import ChatPrompt, Tool
 
 _PROBE = "probe_of_tools"
@@ -149,6 +156,17 @@ class Chat:
             return "all"
         return "one" if first["argument"] in self._probe_calls(first) else "none"
 
+    @cached_property
+    def _keeps_late_system(self) -> bool:
+        """Whether the template writes a system message after the first turn where it is. Some refuse it, drop it, or
+        move it to the front.
+        """
+        roles = ("user", "system", "assistant", "system", "user", "system")
+        turns = [{"role": role, "content": f"{_PROBE}_{number}"} for number, role in enumerate(roles)]
+        text = self._probe(turns)
+        places = [text.find(turn["content"]) for turn in turns]
+        return min(places) >= 0 and places == sorted(places)
+
     def _probe_calls(self, *arguments: dict[str, Any]) -> str:
         """Render a conversation with calls and their results."""
         ids = [f"probe123{number}" for number in range(len(arguments))]
@@ -171,6 +189,8 @@ class Chat:
 
     def _render(self, messages: Sequence[dict[str, Any]], prompt: ChatPrompt, options: dict[str, Any]) -> str:
         described = [_describe(tool) for tool in prompt.tools]
+        if _has_late_system(messages) and not self._keeps_late_system:
+            messages = system_to_turns(messages)
         render = partial(self._template.render, add_generation_prompt=prompt.ending != "none", options=options)
         if self._supports_tools:
             if self._writes_calls == "one":
@@ -215,6 +235,12 @@ class Chat:
         if "length != 9" not in self._source or (len(id) == _SHORT_ID and id.isalnum()):
             return id
         return hashlib.sha256(id.encode()).hexdigest()[:_SHORT_ID]
+
+
+def _has_late_system(messages: Sequence[dict[str, Any]]) -> bool:
+    """Whether there are system messages after the first turn."""
+    late = dropwhile(lambda message: message["role"] == "system", messages)
+    return any(message["role"] == "system" for message in late)
 
 
 def _thinking_options(thinking: bool) -> dict[str, Any]:

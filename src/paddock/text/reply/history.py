@@ -1,4 +1,4 @@
-"""Tools and earlier calls in a form that the chat template accepts."""
+"""Tools, earlier calls and late system messages in a form that the chat template accepts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
+from paddock.text.chat_template import text_of
 from paddock.text.reply.format import Format
 from paddock.text.reply.formats import PLAIN
 
@@ -34,6 +35,39 @@ def split_calls(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             yield {**first, "tool_calls": [call]}
             if call["id"] in results:
                 yield results[call["id"]]
+
+
+def system_to_turns(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Move system messages that come after the first turn into the turns beside them, marked as coding agents mark
+    such text. The text joins the turn before it, or else the user's turn after it: some templates require
+    alternating roles. Nothing before the text changes, so a cached prefix stays valid.
+    """
+    turns: list[dict[str, Any]] = []
+    pending: list[str] = []
+    for message in messages:
+        if message["role"] == "system" and any(turn["role"] != "system" for turn in turns):
+            text = f"<system-reminder>\n{text_of(message.get('content'))}\n</system-reminder>"
+            if turns[-1]["role"] in ("user", "tool") and not pending:
+                turns[-1] = {**turns[-1], "content": _joined(turns[-1].get("content"), text)}
+            else:
+                pending.append(text)
+            continue
+        if pending and message["role"] == "user":
+            message = {**message, "content": _joined(*pending, message.get("content"))}
+        elif pending:
+            turns.append({"role": "user", "content": _joined(*pending)})
+        pending = []
+        turns.append(message)
+    return [*turns, {"role": "user", "content": _joined(*pending)}] if pending else turns
+
+
+def _joined(*contents: Any) -> Any:
+    """Contents one after another: a string, or a list of parts if one of them is a list."""
+    given = [content for content in contents if content]
+    if all(isinstance(content, str) for content in given):
+        return "\n\n".join(given)
+    parts = [content if isinstance(content, list) else [{"type": "text", "text": content}] for content in given]
+    return [part for some in parts for part in some]
 
 
 def calls_to_content(message: dict[str, Any], format: Format) -> dict[str, Any]:

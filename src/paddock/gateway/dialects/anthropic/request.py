@@ -158,9 +158,21 @@ class AssistantMessage(Fields):
         return [message]
 
 
+class SystemMessage(Fields):
+    """Instructions within the conversation. Claude Code sends them in addition to `system`."""
+
+    role: Literal["system"]
+    content: TextOr[TextBlock]
+
+    def rendered(self, at: str) -> list[dict[str, Any]]:
+        return [{"role": "system", "content": joined(self.content)}]
+
+
 _Message = Annotated[
-    Annotated[UserMessage, Tag("(user)")] | Annotated[AssistantMessage, Tag("(assistant)")],
-    by_field("role", "user", "assistant"),
+    Annotated[UserMessage, Tag("(user)")]
+    | Annotated[AssistantMessage, Tag("(assistant)")]
+    | Annotated[SystemMessage, Tag("(system)")],
+    by_field("role", "user", "assistant", "system"),
 ]
 
 # ── other fields ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -246,6 +258,15 @@ class PromptFields(ConversationFields):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
+
+    @model_validator(mode="after")
+    def _check_first(self) -> PromptFields:
+        if self.messages[0].role == "system":
+            raise InvalidRequest(
+                "the first message must be of the user or the assistant: instructions before it belong in system",
+                param="messages[0]",
+            )
+        return self
 
     @property
     def tool_use(self) -> ToolUse:
