@@ -111,6 +111,37 @@ def test_events_are_numbered_and_end_with_the_response(server: Server) -> None:
                              "status": "in_progress", "content": []}  # fmt: skip
 
 
+AGENT = {"type": "namespace", "name": "agents", "description": "Agents.", "tools": [TOOL | {"strict": False}]}
+
+
+def test_functions_in_a_namespace(server: Server) -> None:
+    """Codex groups functions. A call names the namespace, and comes back with it."""
+    body = {
+        "input": "x",
+        "tools": [TOOL, AGENT, {"type": "web_search", "external_web_access": True}],
+        "tool_choice": {"type": "function", "name": "agents__look"},
+        "parallel_tool_calls": False,
+        "store": False,
+        "include": ["reasoning.encrypted_content"],
+        "prompt_cache_key": "x",
+        "client_metadata": {"session_id": "x"},
+        "stream": True,
+    }
+    with server.client.stream("POST", "/v1/responses", json=body) as response:
+        assert response.headers["x-paddock-ignored-fields"] == "tools[2]"
+        sent = [json.loads(data) for _, data in events(response)]
+    (call,) = sent[-1]["response"]["output"]
+    assert (call["namespace"], call["name"]) == ("agents", "look")
+    done = next(event for event in sent if event["type"] == "response.output_item.done")
+    assert (done["item"]["namespace"], done["item"]["name"]) == ("agents", "look")
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "a horse"}
+    history = [{"role": "user", "content": "x"}, call, result, {"role": "user", "content": "say: hi"}]
+    answer = server.client.post("/v1/responses", json={"input": history, "tools": body["tools"]}).json()
+    assert answer["output"][0]["content"][0]["text"] == "hi"
+    (rendered,) = ResponseRequest(input=history[1:2]).prompt().messages
+    assert rendered["tool_calls"][0]["function"]["name"] == "agents__look"
+
+
 @pytest.mark.parametrize(
     ("more", "param"),
     [
@@ -122,7 +153,10 @@ def test_events_are_numbered_and_end_with_the_response(server: Server) -> None:
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, "input[0].content[0].type"),
         ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}, "input[0]"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]"),
+        ({"tools": [{"type": "namespace", "name": "x", "tools": []}, {"type": "web_search"}]}, "tools[1].type"),
         ({"tools": [TOOL, TOOL]}, "tools[1].name"),
+        ({"tools": [AGENT, AGENT]}, "tools[1].tools[0].name"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "nothing"}}}}, "text.format"),

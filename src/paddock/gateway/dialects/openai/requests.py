@@ -232,7 +232,8 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
 
     @property
     def tool_use(self) -> ToolUse:
-        return openai_tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
+        tools = [tool.tool() for tool in self.tools or ()]
+        return openai_tool_use(tools, self.tool_choice, self.parallel_tool_calls)
 
     def prompt(self) -> ChatPrompt:
         options = self.template_options(self.reasoning_effort)

@@ -71,11 +71,11 @@ class NamedToolChoice(Fields):
         return self.function.name
 
 
-def openai_tool_use(tools: Sequence[Any] | None, choice: Any, parallel: bool | None) -> ToolUse:
+def openai_tool_use(tools: Sequence[Tool], choice: Any, parallel: bool | None) -> ToolUse:
     """What `tools`, `tool_choice` (a word, or an object that names a function) and `parallel_tool_calls` request."""
     named = hasattr(choice, "name")
     return ToolUse(
-        [tool.tool() for tool in tools or ()],
+        tools,
         "function" if named else choice or "auto",
         choice.name if named else "",
         parallel is not False,

@@ -50,6 +50,7 @@ class ResponseAnswer:
         self._mark = secrets.token_hex(16)
         self._numbers = count()
         self._parts = Parts()
+        self._functions = body.functions
         turn = body.turn
         text = body.text.model_dump(by_alias=True, exclude_none=True) if body.text is not None else {}
         self._response = struct_from(
@@ -144,8 +145,14 @@ class ResponseAnswer:
             case "reasoning":
                 return schema.OutputReasoning(id=id, status=status, content=[schema.ReasoningText(text=part.text)])
             case "call":
+                namespace, name = self._functions.get(part.name, (None, part.name))
                 return schema.OutputCall(
-                    id=id, status=status, call_id=part.call_id, name=part.name, arguments=part.text
+                    id=id,
+                    status=status,
+                    call_id=part.call_id,
+                    name=name,
+                    namespace=namespace or msgspec.UNSET,
+                    arguments=part.text,
                 )
 
     def _id(self, part: Part) -> str:
@@ -175,7 +182,7 @@ class ResponseAnswer:
                 item = self._item(part, "incomplete" if part.withdrawn else "completed")
                 if isinstance(item, schema.OutputCall):
                     if not part.withdrawn:
-                        yield schema.ArgumentsDone(name=part.name, arguments=part.text, **at)
+                        yield schema.ArgumentsDone(name=item.name, arguments=part.text, **at)
                 else:
                     (content,) = item.content
                     if isinstance(content, schema.OutputText):

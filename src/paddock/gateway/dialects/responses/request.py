@@ -8,19 +8,23 @@ from pydantic import Discriminator, Field, PrivateAttr, Tag, model_validator
 
 from paddock.gateway.dialects.openai.requests import LABELS
 from paddock.gateway.dialects.openai.tools import openai_tool_use
+from paddock.gateway.dialects.responses.tools import (
+    ResponseTool,
+    WebSearch,
+    check_tools,
+    full_name,
+    functions,
+)
 from paddock.gateway.dialects.responses.turn import Turn
 from paddock.gateway.generation.conversation import (
     TEXT_OR_LIST,
     ConversationFields,
     Effort,
-    FunctionName,
-    JSONObject,
     TextOr,
     ToolChoice,
     ToolUse,
     by_field,
     call_arguments,
-    function_tool,
     joined,
     tool_call,
     tool_result,
@@ -29,7 +33,7 @@ from paddock.gateway.generation.fields import LARGEST, schema_constraint
 from paddock.gateway.generation.media import content_of, data_of_url, media_part
 from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
-from paddock.types import ChatPrompt, Constraint, Tool
+from paddock.types import ChatPrompt, Constraint
 
 MAX_ID = 128
 
@@ -105,6 +109,7 @@ class CallItem(_Item):
     type: Literal["function_call"]
     call_id: str
     name: str
+    namespace: str | None = None
     arguments: str
 
     @model_validator(mode="after")
@@ -113,7 +118,7 @@ class CallItem(_Item):
         return self
 
     def rendered(self) -> dict[str, Any]:
-        return tool_call(self.call_id, self.name, call_arguments(self.arguments))
+        return tool_call(self.call_id, full_name(self.namespace, self.name), call_arguments(self.arguments))
 
 
 class ResultItem(_Item):
@@ -193,17 +198,6 @@ def rendered(items: list[Any], *, first: int = 0) -> list[dict[str, Any]]:
 # ── other fields ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ResponseTool(Fields):
-    type: Literal["function"]
-    name: FunctionName
-    description: str | None = None
-    parameters: JSONObject | None = None
-    strict: bool | None = None
-
-    def tool(self) -> Tool:
-        return function_tool(self, strict=self.strict is not False)
-
-
 class ChosenTool(Fields):
     type: Literal["function"]
     name: str
@@ -260,7 +254,7 @@ class ResponseRequest(ConversationFields):
         "prompt": (),
         "truncation": ("disabled",),
     }
-    without_effect = LABELS
+    without_effect = LABELS | {"client_metadata"}
 
     input: Input
     instructions: str | None = None
@@ -302,8 +296,24 @@ class ResponseRequest(ConversationFields):
         return [MessageItem(role="user", content=self.input)] if isinstance(self.input, str) else list(self.input)
 
     @property
+    def functions(self) -> dict[str, tuple[str | None, str]]:
+        """The namespace and the name of every function, by its name in the prompt."""
+        return {full_name(space, tool.name): (space, tool.name) for _, space, tool in functions(self.tools)}
+
+    @property
     def tool_use(self) -> ToolUse:
-        return openai_tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
+        tools = [tool.tool(space) for _, space, tool in functions(self.tools)]
+        return openai_tool_use(tools, self.tool_choice, self.parallel_tool_calls)
+
+    def ignored(self) -> list[str]:
+        searches = [f"tools[{at}]" for at, tool in enumerate(self.tools or ()) if isinstance(tool, WebSearch)]
+        return [*super().ignored(), *searches]
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> ResponseRequest:
+        check_tools(self.tools)
+        self.tool_use.check(self.constraints(), name_path=self.tool_name_path)
+        return self
 
     def constraints(self) -> list[Constraint]:
         form = self.text.format.constraint() if self.text is not None and self.text.format is not None else None

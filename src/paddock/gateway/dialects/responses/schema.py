@@ -44,6 +44,8 @@ class OutputCall(msgspec.Struct, kw_only=True, tag_field="type", tag="function_c
     status: Status
     call_id: str
     name: str
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
+    """The namespace of the function, if `tools` has it in one."""
     arguments: str
 
 
