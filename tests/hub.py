@@ -27,6 +27,12 @@ class Repository:
     """The next download breaks off after so many bytes."""
     down: bool = False
     """Downloads that begin in the middle are answered by an error."""
+    pause_after: int | None = None
+    """Downloads stop after so many bytes, until `resume`."""
+    resume: threading.Event = field(default_factory=threading.Event)
+    paused: threading.Event = field(default_factory=threading.Event)
+    ended: list[bool] = field(default_factory=list)
+    """Whether each paused download was read to its end."""
     is_headless: bool = False
     """It does not answer HEAD."""
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -116,12 +122,26 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if wanted:
                 self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
             self.end_headers()
-            if repository.cut_after is not None:
+            if repository.pause_after is not None:
+                self._pause(repository, data[start:], repository.pause_after)
+            elif repository.cut_after is not None:
                 self.wfile.write(data[start : start + repository.cut_after])
                 repository.cut_after = None
                 self.close_connection = True
             else:
                 self.wfile.write(data[start:])
+
+        def _pause(self, repository: Repository, data: bytes, after: int) -> None:
+            self.wfile.write(data[:after])
+            repository.paused.set()
+            repository.resume.wait()
+            try:
+                self.wfile.write(data[after:])
+            except OSError:
+                self.close_connection = True
+                repository.ended.append(False)
+            else:
+                repository.ended.append(True)
 
         def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
             self.send_response(status)

@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, tiny_models: dict[str, Path
     config = tmp_path_factory.mktemp("ollama") / "config.json"
     models: dict[str, Any] = {
         "caller": {"path": str(tiny_models["caller"]), "n_ctx": 1024},
+        "infill": {"path": str(tiny_models["infill"]), "n_ctx": 256},
         "Words-1B.Q4_0": {"path": "fake:", "aliases": ["words:1b"]},
         "vectors": {"path": "fake:", "embedding": True},
         "other": {"path": "fake:"},
@@ -173,6 +176,22 @@ def test_thinking_is_a_field_of_its_own(server: Server, stream: bool) -> None:
         parts = [line.get("message", line) for line in lines]
         assert "".join(part.get("thinking", "") for part in parts)
         assert "<think>" not in "".join(part.get("content", part.get("response")) for part in parts)
+
+
+@pytest.mark.parametrize(("path", "prompt"), [("/api/chat", chat_body("x")), ("/api/generate", {"prompt": "x"})])
+def test_think_is_refused_if_the_model_cannot(server: Server, path: str, prompt: dict[str, Any]) -> None:
+    options = {"num_predict": 1}
+    for think in (True, "high"):
+        refused = _post(server, path, model="infill", **prompt, think=think)
+        assert refused.status_code == 400
+        assert refused.json()["error"] == '"infill" does not support thinking'
+    assert _post(server, path, model="infill", **prompt, think=False, options=options).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/api/version", "/api/tags"])
+def test_head(server: Server, path: str) -> None:
+    answer = server.client.head(path, headers=BOSS)
+    assert answer.status_code == 200 and not answer.content
 
 
 def test_logprobs(server: Server) -> None:
@@ -401,6 +420,25 @@ def test_a_pull_reports_its_progress_and_its_files_can_be_deleted(tmp_path: Path
             assert done.status_code == 200
             assert [path.name for path in models.rglob("*.gguf")] == ["own.gguf"]
             assert [model["name"] for model in server.client.get("/api/tags").json()["models"]] == ["own:latest"]
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_pull_ends_when_its_client_leaves(tmp_path: Path, tiny_models: dict[str, Path], stream: bool) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "own.gguf").write_bytes(tiny_models["infill"].read_bytes())
+    big = Repository({"big-Q4_0.gguf": bytes(64 << 20)}, pause_after=1 << 20)  # more than sockets buffer
+    with Hub(owner__big=big) as hub:
+        env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf")}
+        with Server("--models-dir", str(models), "--data-dir", str(tmp_path / "data"), env=env) as server:
+            with closing(HTTPConnection(server.url.removeprefix("http://"))) as client:
+                client.request("POST", "/api/pull", json.dumps({"model": "hf.co/owner/big:Q4_0", "stream": stream}))
+                assert big.paused.wait(60)
+            server.wait_for_line("path=/api/pull")  # the request has ended
+            big.resume.set()
+            wait_for(lambda: big.ended, 60, "the end of the download")
+    assert big.ended == [False]
+    assert [path.name for path in models.glob("*.gguf")] == ["own.gguf"]
 
 
 # ── the second port ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from paddock.gateway.auth.caller import caller_of, model_to_run
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.ollama.answer import ChatWriter, GenerateWriter
 from paddock.gateway.dialects.ollama.durations import nanoseconds, now
+from paddock.gateway.dialects.ollama.models import lacks_thinking
 from paddock.gateway.dialects.ollama.requests import ChatRequest, GenerateRequest, OllamaFields
 from paddock.gateway.dialects.ollama.resolving import Named, Resolver, keep_alive_of, load_or_unload
 from paddock.gateway.dialects.ollama.schema import AssistantMessage, ChatLine, Failure, GenerateLine
@@ -86,6 +88,7 @@ def generating_routes(services: Services, resolver: Resolver) -> APIRouter:
                 total_duration=nanoseconds(time.monotonic() - began),
             )
             return _one(line, stream=body.stream)
+        await _check_thinking(fleet, body, named)
         body = _completed(body, named).model_copy(update={"messages": [*named.messages, *body.messages]})
         after = _after(fleet, named.model, keep_alive_of(request, named.model, body.keep_alive))
         if body.truncate:
@@ -112,6 +115,7 @@ def generating_routes(services: Services, resolver: Resolver) -> APIRouter:
                 total_duration=nanoseconds(time.monotonic() - began),
             )
             return _one(line, stream=body.stream)
+        await _check_thinking(fleet, body, named)
         if not body.raw:
             body = _completed(body, named)
         else:
@@ -173,6 +177,16 @@ def _described(endpoint: Endpoint[Any]) -> dict[str, Any]:
 def _one(line: ChatLine | GenerateLine, *, stream: bool) -> Response:
     """A stream of one line, or a body."""
     return Response(NDJSON.event(_encode(line)), media_type=NDJSON.media_type) if stream else JSON(line)
+
+
+async def _check_thinking(fleet: Fleet, body: OllamaFields, named: Named) -> None:
+    """Refuse `think` for a model without reasoning, as Ollama does."""
+    if not body.think:
+        return
+    loaded = fleet.info(named.model)
+    template = body.template or (loaded.chat_template if loaded is not None else "")
+    if await asyncio.to_thread(lacks_thinking, named.model, named.created, template):
+        raise InvalidRequest(f'"{named.asked}" does not support thinking', param="think")
 
 
 def _option_fields(body: OllamaFields, named: Named) -> dict[str, Any]:

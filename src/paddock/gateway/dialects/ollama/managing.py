@@ -33,6 +33,7 @@ from paddock.gateway.dialects.ollama.requests import Message, checked_template
 from paddock.gateway.dialects.ollama.resolving import Resolver
 from paddock.gateway.dialects.ollama.schema import Failure, Progress
 from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.disconnect import until_disconnect
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.fields import BodyFields, Unsupported
 from paddock.gateway.http.framing import NDJSON
@@ -202,8 +203,7 @@ def managing_routes(services: Services, resolver: Resolver) -> APIRouter:
         events = _pulled(services, resolver, name, source, folder)
         if body.stream:
             return EventStream(events, NDJSON)
-        async for _ in events:
-            pass
+        await until_disconnect(request, _finished(events))
         return JSON(Progress(status="success"))
 
     @router.post("/api/push", **describe(Progress, body=PushRequest, **said))
@@ -245,6 +245,12 @@ def _remove(files: list[str], folder: Path | None) -> None:
         path = Path(name)
         if folder is not None and path.is_relative_to(folder.absolute()):
             path.unlink(missing_ok=True)
+
+
+async def _finished(events: AsyncGenerator[bytes]) -> None:
+    async with aclosing(events):
+        async for _ in events:
+            pass
 
 
 async def _pulled(

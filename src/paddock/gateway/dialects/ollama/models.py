@@ -46,11 +46,16 @@ class ShowRequest(BodyFields):
     verbose: bool | None = None
 
 
+_THINKING: Final = ("enable_thinking", "<think>", "reasoning_content", "reasoning_effort", ".thinking")
+"""Words of templates with reasoning."""
+
+
 def model_routes(services: Services, resolver: Resolver) -> APIRouter:
     fleet = services.fleet
     router = APIRouter(tags=["ollama"])
     said: dict[str, Any] = {"error": schema.Failure, "prefix": "Ollama"}
 
+    @router.head("/api/tags", include_in_schema=False)
     @router.get("/api/tags", **describe(schema.ModelList, **said))
     async def ollama_tags(request: Request) -> Response:
         """Every model that the caller may use, and the names that were made of them."""
@@ -105,6 +110,7 @@ def model_routes(services: Services, resolver: Resolver) -> APIRouter:
             )
         return JSON(schema.RunningModels(found))
 
+    @router.head("/api/version", include_in_schema=False)
     @router.get("/api/version", **describe(schema.Version, **said))
     async def ollama_version() -> Response:
         """The version of Ollama whose routes these are, which programs compare with the one they need, and this
@@ -179,9 +185,16 @@ def _capabilities(model: Model, header: Header | None, template: str) -> list[st
         "tools": "tools" in template,
         "vision": "image" in model.media(),
         "insert": any(f"tokenizer.ggml.{name}_token_id" in metadata for name in ("fim_pre", "prefix")),
-        "thinking": any(word in template for word in ("enable_thinking", "<think>", "reasoning_content")),
+        "thinking": any(word in template for word in _THINKING),
     }
     return [name for name, is_there in has.items() if is_there]
+
+
+def lacks_thinking(model: Model, created: Created | None, template: str) -> bool:
+    """Whether the template is known and has no reasoning. `template`: the request's, or else the loaded model's."""
+    header = _header(model)
+    template = (created.template if created is not None else "") or template
+    return bool(header or template) and "thinking" not in _capabilities(model, header, template)
 
 
 def _shown(model: Model, created: Created | None, loaded: str, *, verbose: bool) -> schema.ShownModel:
