@@ -13,6 +13,10 @@ def test_each_model_is_loaded_with_its_settings(tiny_models: dict[str, Path], tm
     models = {
         "loud": {"path": "fake:", "aliases": ["gpt-4"], "chat_template_file": str(tmp_path / "upper.jinja")},
         "quiet": {"path": "fake:", "n_ctx": 300, "parallel": 3},
+        "thinks": {
+            "path": "fake:",
+            "chat_template": "{% if enable_thinking %}<think>{% endif %}{{ reasoning_effort }}",
+        },
         "tiny": {"path": str(tiny_models["llama"]), "n_ctx": 256, "chat_template": "{{ messages[0].content }}!"},
         "lost": {},
     }
@@ -29,6 +33,8 @@ def test_each_model_is_loaded_with_its_settings(tiny_models: dict[str, Path], tm
 
         assert (props("loud")["total_slots"], props("quiet")["total_slots"]) == (2, 3)
         assert "upper" in str(props("loud")["chat_template"]), "known before it is loaded"
+        assert props("thinks")["thinking"] == {"can_switch": True, "has_effort": True}
+        assert props("tiny")["thinking"] == {"can_switch": False, "has_effort": False}
         assert server.workers() == []
         assert rendered("gpt-4") == "<HELLO>"
         assert rendered("quiet").startswith("<|im_start|>")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -36,7 +37,8 @@ def select(page: Page, model: str) -> None:
 
 
 def short_answers(page: Page) -> None:
-    page.add_init_script("""localStorage.setItem("paddock.settings", '{"max_tokens": "4"}')""")
+    short = json.dumps({"defaults": {model: {"max_tokens": "4"} for model in ("eye", "ear")}})
+    page.add_init_script(f"localStorage.setItem('paddock.library', {json.dumps(short)})")
 
 
 def pdf(text: str) -> bytes:

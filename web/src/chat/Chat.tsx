@@ -6,13 +6,15 @@ import { refresh, storageProblem } from "../history/store";
 import { ModelPicker, toggleModels } from "../models/ModelPicker";
 import { connection } from "../models/watching";
 import { IconButton } from "../ui/Icon";
+import { later } from "../ui/later";
 import "./chat.css";
 import { TEXT } from "../text";
 import { Composer } from "./Composer";
 import { historyOpen, newChat, searchHistory, settingsOpen } from "./panels";
-import { SettingsDialog } from "./SettingsDialog";
 import { atWork, conversation, open, stop } from "./session";
 import { Thread } from "./Thread";
+
+const SettingsDialog = later(async () => (await import("../settings/SettingsDialog")).SettingsDialog);
 
 export function Chat() {
   const { id } = route.value;

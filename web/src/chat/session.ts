@@ -1,82 +1,44 @@
 /** The open conversation, and all answers that this tab receives, also those of other conversations. */
 
-import { batch, computed, effect, type Signal, signal, untracked } from "@preact/signals";
-import { ApiError, unreachable } from "../api/client";
+import { batch, computed, effect, untracked } from "@preact/signals";
 import { href } from "../app/route";
 import type { Attachment } from "../attachments/types";
 import * as store from "../history/store";
-import { preferred } from "../models/models";
-import { connection, loadFailed, talkers } from "../models/watching";
-import { TEXT } from "../text";
-import { AnswerBuilder, type Chunk, type Progress } from "./answer";
+import { connection } from "../models/watching";
 import { newId } from "./ids";
+import { ended as forgetRunning, receive, run, running } from "./receiving";
 import { chatRequest } from "./request";
-import { NOTHING_SET, parsed, type Settings } from "./settings";
-import { follow, forget, knownStreams, type Start, startStream, streamOf, untilAborted } from "./streams";
+import { adopt, changeConversation, conversation, messages, model, settings, shown, takeDraft, wanted } from "./state";
+import { knownStreams, startStream, streamOf } from "./streams";
 import {
   type AnswerMessage,
-  branch,
   type Conversation,
   choosing,
   type Message,
-  type Messages,
   pathTo,
   type ToolMessage,
   titleOf,
   type UserMessage,
 } from "./tree";
 
-export const conversation = signal<Conversation | null>(null);
-export const messages = signal<Messages>(new Map());
-export const shown = computed(() => branch(messages.value, conversation.value?.chosen ?? {}));
-
-export interface Writing {
-  answer: AnswerMessage;
-  progress: Progress | null;
-}
-
-interface Running {
-  now: Signal<Writing>;
-  /** Stops the answer. */
-  abort: AbortController;
-  /** This page requested it. */
-  isOurs: boolean;
-}
-
-/** The answers that this tab receives, by id. */
-export const running = signal<ReadonlyMap<string, Running>>(new Map());
-
-/** The settings of a new conversation: those that were used last. */
-const DRAFT = "paddock.settings";
-const MODEL = "paddock.model";
-const draft = signal<Settings>(remembered());
-const draftModel = signal<string | null>(localStorage.getItem(MODEL));
-
-export const settings = computed(() => conversation.value?.settings ?? draft.value);
-/** The errors in them, by field. Nothing is sent until they are fixed. */
-export const settingsProblems = computed(() => parsed(settings.value).problems);
-export const model = computed(() => preferred(talkers.value, conversation.value?.model ?? draftModel.value));
+export { running, type Writing } from "./receiving";
+export {
+  changeSettings,
+  chooseModel,
+  conversation,
+  messages,
+  model,
+  settings,
+  settingsProblems,
+  shown,
+  wanted,
+} from "./state";
 
 /** The answer at the end of the shown branch, while it is generated. */
 export const atWork = computed(() => {
   const last = shown.value.at(-1)?.message;
   return last ? (running.value.get(last.id) ?? null) : null;
 });
-
-const SAVED_EVERY_MS = 500;
-/** How often a lost connection of one answer is opened again. */
-const RECONNECTS = 20;
-
-function remembered(): Settings {
-  try {
-    return { ...NOTHING_SET, ...JSON.parse(localStorage.getItem(DRAFT) ?? "{}") };
-  } catch {
-    return NOTHING_SET;
-  }
-}
-
-/** The id of the conversation that is shown, or will be as soon as it is loaded; null: a new one. */
-export const wanted = signal<string | null>(null);
 
 export async function open(id: string | null): Promise<void> {
   wanted.value = id;
@@ -115,25 +77,6 @@ store.onChangeElsewhere((id) => {
   if (here !== undefined && (id === here || id === null)) void reopen(here);
 });
 
-export function changeSettings(changed: Settings): void {
-  draft.value = changed;
-  localStorage.setItem(DRAFT, JSON.stringify(changed));
-  changeConversation({ settings: changed });
-}
-
-export function chooseModel(id: string): void {
-  draftModel.value = id;
-  localStorage.setItem(MODEL, id);
-  changeConversation({ model: id });
-}
-
-function changeConversation(fields: Partial<Conversation>): void {
-  const current = conversation.value;
-  if (!current) return;
-  conversation.value = { ...current, ...fields };
-  void store.change(current.id, fields);
-}
-
 /** Add a message of the user at the end of the shown branch, and request an answer. */
 export async function send(content: string, attachments: Attachment[]): Promise<void> {
   const current = conversation.value ?? (await begin(content || (attachments[0]?.name ?? "")));
@@ -148,8 +91,7 @@ async function begin(words: string): Promise<Conversation> {
     named: false,
     created: now,
     updated: now,
-    model: model.value?.id ?? null,
-    settings: draft.value,
+    ...takeDraft(),
     chosen: {},
   };
   batch(() => {
@@ -236,12 +178,6 @@ async function put(message: Message): Promise<void> {
   await store.save(message);
 }
 
-function adopt(message: Message): void {
-  if (conversation.value?.id === message.conversation) {
-    messages.value = new Map(messages.value).set(message.id, message);
-  }
-}
-
 async function answer(to: Message, id = newId()): Promise<void> {
   const asked = model.value?.id ?? null;
   const body = await chatRequest(pathTo(messages.value, to.id), settings.value, asked);
@@ -294,17 +230,9 @@ async function readOn(message: AnswerMessage): Promise<void> {
   else await end(ended);
 }
 
-function run(begun: AnswerMessage, isOurs: boolean): Running {
-  const mine: Running = { now: signal({ answer: begun, progress: null }), abort: new AbortController(), isOurs };
-  running.value = new Map(running.value).set(begun.id, mine);
-  return mine;
-}
-
 async function end(ended: AnswerMessage, save = true): Promise<void> {
   adopt(ended);
-  const left = new Map(running.value);
-  left.delete(ended.id);
-  running.value = left;
+  forgetRunning(ended.id);
   if (save) await store.save(ended);
 }
 
@@ -344,89 +272,3 @@ async function readOnOpen(): Promise<void> {
 effect(() => {
   if (connection.value.state === "open") untracked(() => void readOnOpen());
 });
-
-/** Receive an answer. It is shown once per frame, and saved while it arrives. */
-async function receive({ now, abort, isOurs }: Running, start: Start): Promise<AnswerMessage> {
-  const begun = now.value.answer;
-  const asked = performance.now() / 1000;
-  let builder = new AnswerBuilder(asked);
-  const written = (): AnswerMessage => {
-    const written = builder.written(performance.now() / 1000);
-    const reasoning = written.reasoning || begun.reasoning;
-    const content = (begun.continued ?? "") + written.content;
-    const answer: AnswerMessage = { ...begun, ...written, content, reasoning };
-    // The times are known only to the tab that requested it.
-    return isOurs ? answer : { ...answer, firstToken: begun.firstToken, thought: begun.thought };
-  };
-  const frames = new Frames(() => {
-    const answer = written();
-    // A stream that is read again shows nothing until it is where it was.
-    if (answer.content.length >= now.value.answer.content.length) now.value = { answer, progress: builder.progress };
-  });
-  const save = () => void store.save(written());
-  const saving = isOurs ? setInterval(save, SAVED_EVERY_MS) : 0;
-  if (isOurs) addEventListener("pagehide", save);
-  const told = (chunk: Chunk) => {
-    builder.feed(chunk, performance.now() / 1000);
-    frames.ask();
-  };
-  try {
-    if (isOurs) refuseMistakes();
-    let isWhole = await untilAborted(follow(start, abort.signal, told), abort.signal);
-    for (let tries = 0; !isWhole && tries < RECONNECTS && (await knownStreams([begun.id])).has(begun.id); tries++) {
-      builder = new AnswerBuilder(asked);
-      isWhole = await untilAborted(
-        follow((signal) => streamOf(begun.id, signal), abort.signal, told),
-        abort.signal,
-      );
-    }
-    // If the server no longer knows it, another tab has stopped it.
-    return { ...written(), open: false };
-  } catch (error) {
-    if (abort.signal.aborted) {
-      forget(begun.id);
-      return { ...written(), finish: null, open: false };
-    }
-    const problem = error instanceof ApiError ? error : unreachable();
-    if (begun.model && ["model_load_failed", "out_of_memory"].includes(problem.code ?? "")) {
-      loadFailed(begun.model, problem.message);
-    }
-    const { message, status, code, param, requestId } = problem;
-    return { ...written(), finish: null, open: false, problem: { message, status, code, param, requestId } };
-  } finally {
-    frames.end();
-    clearInterval(saving);
-    removeEventListener("pagehide", save);
-  }
-}
-
-/** An invalid setting must not be dropped: the answer would differ from what the user requested. */
-function refuseMistakes(): void {
-  for (const [field, problem] of Object.entries(settingsProblems.value)) {
-    throw new ApiError(TEXT.message.settingsInvalid(problem), 0, null, field);
-  }
-}
-
-/** Calls back at most once per frame. In the background, which has no frames, a timer calls. */
-class Frames {
-  private asked = false;
-  private ended = false;
-
-  constructor(private readonly show: () => void) {}
-
-  ask(): void {
-    if (this.asked) return;
-    this.asked = true;
-    if (document.hidden) setTimeout(() => this.happen(), 250);
-    else requestAnimationFrame(() => this.happen());
-  }
-
-  end(): void {
-    this.ended = true;
-  }
-
-  private happen(): void {
-    this.asked = false;
-    if (!this.ended) this.show();
-  }
-}

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { inForce, NOTHING_SET, parsed } from "./settings";
+import { areSame, filled, inForce, NOTHING_SET, parsed } from "./settings";
 
 test("unset fields are not sent", () => {
   expect(parsed(NOTHING_SET)).toEqual({ fields: {}, problems: {} });
@@ -23,6 +23,37 @@ test("set fields are sent with the server's names", () => {
     response_format: { type: "json_schema", json_schema: { name: "answer", schema: { type: "object" } } },
     tools: [{ type: "function", function: { name: "f" } }],
   });
+});
+
+test("thinking, DRY, XTC and custom fields are sent", () => {
+  const set = { ...NOTHING_SET, dry_multiplier: "0.8", xtc_probability: "0.5", thinking: "on", effort: "high" };
+  expect(parsed({ ...set, custom: '{"typical_p": 0.9, "dry_multiplier": 1}' })).toEqual({
+    fields: {
+      dry_multiplier: 1,
+      xtc_probability: 0.5,
+      enable_thinking: true,
+      reasoning_effort: "high",
+      typical_p: 0.9,
+    },
+    problems: {},
+  });
+  expect(parsed({ ...NOTHING_SET, thinking: "off", effort: "high" }).fields).toEqual({ enable_thinking: false });
+  expect(inForce(set)).toEqual(["Thinking on", "Effort: high", "2 parameters"]);
+});
+
+test("custom fields are an object and do not replace the page's own", () => {
+  expect(parsed({ ...NOTHING_SET, custom: "[]" }).problems.custom).toMatch(/JSON object/);
+  expect(parsed({ ...NOTHING_SET, custom: '{"stream": false}' })).toEqual({
+    fields: {},
+    problems: { custom: "“stream” is set by the page" },
+  });
+});
+
+test("settings of an older version are filled", () => {
+  expect(filled({ seed: "7", unknown: "x", top_p: 1 })).toEqual({ ...NOTHING_SET, seed: "7" });
+  expect(filled(null)).toBeNull();
+  expect(areSame(NOTHING_SET, { ...NOTHING_SET, seed: " " })).toBe(true);
+  expect(areSame(NOTHING_SET, { ...NOTHING_SET, custom: "{}" })).toBe(false);
 });
 
 test("errors are reported by field, and invalid fields are not sent", () => {

@@ -13,12 +13,23 @@ export interface Settings {
   frequency_penalty: string;
   max_tokens: string;
   seed: string;
+  dry_multiplier: string;
+  dry_base: string;
+  dry_allowed_length: string;
+  dry_penalty_last_n: string;
+  xtc_probability: string;
+  xtc_threshold: string;
+  /** "on" or "off". */
+  thinking: string;
+  effort: string;
   /** One per line. */
   stop: string;
   /** A JSON schema that answers must match. */
   schema: string;
   /** A JSON list of functions that the model may call. */
   tools: string;
+  /** A JSON object whose fields are added to each request. */
+  custom: string;
 }
 
 export type Field = keyof Settings;
@@ -34,10 +45,30 @@ export const NOTHING_SET: Settings = {
   frequency_penalty: "",
   max_tokens: "",
   seed: "",
+  dry_multiplier: "",
+  dry_base: "",
+  dry_allowed_length: "",
+  dry_penalty_last_n: "",
+  xtc_probability: "",
+  xtc_threshold: "",
+  thinking: "",
+  effort: "",
   stop: "",
   schema: "",
   tools: "",
+  custom: "",
 };
+
+/** Settings with all fields, of a value that may lack some. Null if it has none. */
+export function filled(value: unknown): Settings | null {
+  if (!isObject(value)) return null;
+  const fields = Object.keys(NOTHING_SET).map((name) => [name, typeof value[name] === "string" ? value[name] : ""]);
+  return Object.fromEntries(fields);
+}
+
+export function areSame(one: Settings, other: Settings): boolean {
+  return (Object.keys(NOTHING_SET) as Field[]).every((name) => one[name].trim() === other[name].trim());
+}
 
 export interface NumberField {
   name: Field;
@@ -61,6 +92,21 @@ export const NUMBERS: NumberField[] = [
   { ...number("seed", TEXT.settings.seed, -1, Number.MAX_SAFE_INTEGER), whole: true },
 ];
 
+/** DRY and XTC, which few people set. */
+export const MORE_NUMBERS: NumberField[] = [
+  number("dry_multiplier", TEXT.settings.dryMultiplier, 0, 100),
+  number("dry_base", TEXT.settings.dryBase, 1, 100),
+  { ...number("dry_allowed_length", TEXT.settings.dryAllowed, 0, 2 ** 31 - 1), whole: true },
+  { ...number("dry_penalty_last_n", TEXT.settings.dryLast, -1, 2 ** 31 - 1), whole: true },
+  number("xtc_probability", TEXT.settings.xtcProbability, 0, 1),
+  number("xtc_threshold", TEXT.settings.xtcThreshold, 0, 1),
+];
+const ALL_NUMBERS = [...NUMBERS, ...MORE_NUMBERS];
+
+export const EFFORTS = ["low", "medium", "high"];
+/** Custom fields cannot replace what the page itself needs. */
+const RESERVED = ["messages", "model", "stream", "stream_options"];
+
 function number(name: Field, [label, hint]: readonly [string, string], least: number, most: number): NumberField {
   return { name, label, hint, least, most, whole: false };
 }
@@ -71,7 +117,7 @@ export type Problems = Partial<Record<Field, string>>;
 export function parsed(settings: Settings): { fields: Record<string, unknown>; problems: Problems } {
   const fields: Record<string, unknown> = {};
   const problems: Problems = {};
-  for (const field of NUMBERS) {
+  for (const field of ALL_NUMBERS) {
     const text = settings[field.name].trim();
     if (text === "") continue;
     const value = Number(text);
@@ -91,6 +137,15 @@ export function parsed(settings: Settings): { fields: Record<string, unknown>; p
     const place = value.findIndex((tool) => !isObject(tool) || !isObject(tool.function) || !tool.function.name);
     if (place >= 0) return TEXT.settings.notTool(place + 1);
     if (value.length > 0) fields.tools = value;
+    return null;
+  });
+  if (settings.thinking) fields.enable_thinking = settings.thinking === "on";
+  if (settings.effort && settings.thinking !== "off") fields.reasoning_effort = settings.effort;
+  read("custom", settings.custom, problems, (value) => {
+    if (!isObject(value)) return TEXT.settings.notCustom;
+    const reserved = RESERVED.find((name) => name in value);
+    if (reserved) return TEXT.settings.reserved(reserved);
+    Object.assign(fields, value);
     return null;
   });
   return { fields, problems };
@@ -127,7 +182,10 @@ export function inForce(settings: Settings): string[] {
   if (settings.system.trim()) words.push(TEXT.settings.chips.system);
   if (settings.schema.trim()) words.push(TEXT.settings.chips.schema);
   if (settings.tools.trim()) words.push(TEXT.settings.chips.tools);
-  const numbers = NUMBERS.filter(({ name }) => settings[name].trim()).length + (settings.stop.trim() ? 1 : 0);
+  if (settings.thinking) words.push(TEXT.settings.chips.thinking(settings.thinking));
+  if (settings.effort && settings.thinking !== "off") words.push(TEXT.settings.chips.effort(settings.effort));
+  if (settings.custom.trim()) words.push(TEXT.settings.chips.custom);
+  const numbers = ALL_NUMBERS.filter(({ name }) => settings[name].trim()).length + (settings.stop.trim() ? 1 : 0);
   if (numbers > 0) words.push(TEXT.settings.parameters(numbers));
   return words;
 }

@@ -191,6 +191,15 @@ class Model:
         except (BrokenGGUF, OSError):
             return Description()
 
+    def template(self) -> str:
+        """Its chat template, without loading it; empty if it has none or its header cannot be read."""
+        if self.options.chat_template or self.is_fake or self.is_remote:
+            return self.options.chat_template
+        try:
+            return str(self.header().metadata.get("tokenizer.chat_template", ""))
+        except (BrokenGGUF, OSError):
+            return ""
+
     def sampling_defaults(self) -> dict[str, Any]:
         """The request fields that its header sets; empty if the header cannot be read."""
         if self.is_fake or self.is_remote:

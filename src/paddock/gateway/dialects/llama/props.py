@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -55,6 +55,15 @@ class DefaultSettings(msgspec.Struct):
 class Modalities(msgspec.Struct):
     vision: bool = False
     audio: bool = False
+
+
+class ThinkingProps(msgspec.Struct):
+    """What the chat template knows about reasoning, by its words: whether `enable_thinking` turns it on and off, and
+    whether `reasoning_effort` changes it.
+    """
+
+    can_switch: bool
+    has_effort: bool
 
 
 class Deterministic(msgspec.Struct):
@@ -131,6 +140,7 @@ class Props(msgspec.Struct, kw_only=True):
     model_path: str
     modalities: Modalities
     chat_template: str
+    thinking: ThinkingProps
     bos_token: str
     eos_token: str
     loaded: bool
@@ -187,7 +197,9 @@ def props_routes(services: Services) -> APIRouter:
         usual |= {"n_keep": defaults.n_keep or 0, "n_discard": defaults.n_discard or 0}
         placement = placement_props(found, fleet.options(found))
         library = await asyncio.to_thread(_library, info.library) if info is not None and info.library else None
-        return JSON(_props(found, info, library, placement, await fleet.kind(found), usual, settings))
+        template = info.chat_template if info is not None else await asyncio.to_thread(found.template)
+        thinking = _thinking(template)
+        return JSON(_props(found, info, library, placement, thinking, await fleet.kind(found), usual, settings))
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
@@ -220,6 +232,7 @@ def _props(
     info: ModelInfo | None,
     library: LibraryProps | None,
     placement: PlacementProps,
+    thinking: ThinkingProps,
     kind: ModelKind | None,
     usual: dict[str, Any],
     settings: ServerSettings,
@@ -233,6 +246,7 @@ def _props(
         model_path=model.path,
         modalities=Modalities(vision="image" in media, audio="audio" in media),
         chat_template=info.chat_template if info is not None else options.chat_template,
+        thinking=thinking,
         bos_token=info.bos if info is not None else "",
         eos_token=info.eos if info is not None else "",
         loaded=info is not None,
@@ -280,6 +294,13 @@ def _library(library: LibraryInfo) -> LibraryProps:
         path=library.path,
         sha256=sha256_by_file(Path(library.path)),
     )
+
+
+_SWITCHES: Final = ("enable_thinking", "thinking_mode", "<think>", "thinking is defined")
+
+
+def _thinking(template: str) -> ThinkingProps:
+    return ThinkingProps(any(word in template for word in _SWITCHES), "reasoning_effort" in template)
 
 
 def _context(options: EngineOptions, info: ModelInfo | None) -> ContextProps:
