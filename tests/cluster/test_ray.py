@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ import openai
 import pytest
 
 from tests.cluster.nodes import Cluster
+from tests.forking import run_command
 from tests.server import chat_body, events, wait_for
 from tests.tiers import full
 
@@ -74,6 +76,17 @@ def test_openai_client(cluster: Cluster) -> None:
         with pytest.raises(openai.BadRequestError) as too_long:
             client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "x" * 100_000}])
         assert too_long.value.code == "context_length_exceeded"
+
+
+def test_receipts(cluster: Cluster, tmp_path: Path) -> None:
+    """The replica knows its model and library, the gateway makes the receipt. Nodes differ only if they do."""
+    body = chat_body("say: hello") | {"model": "pair", "receipt": True}
+    with cluster.client() as client:
+        replies = [client.post(CHAT, json=body | {"job_id": f"job-{number}"}).json() for number in range(4)]
+    (tmp_path / "replies.jsonl").write_text("".join(json.dumps(reply) + "\n" for reply in replies), "utf-8")
+    done = run_command("verify", str(tmp_path / "replies.jsonl"), "--server", cluster.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 computed again: 4 identical, 0 different" in done.stdout and "differs between" not in done.stdout
 
 
 def test_deploy_needs_the_token(cluster: Cluster) -> None:

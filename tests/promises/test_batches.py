@@ -111,7 +111,9 @@ def test_a_killed_worker_does_not_fail_lines(tmp_path: Path) -> None:
 
 @full
 def test_a_lost_replica(tmp_path: Path) -> None:
-    """Lines go to two servers. One is killed: its lines are run again by the other."""
+    """Lines go to two servers. One is killed: its lines are run again by the other, and the receipts of both are one
+    chain.
+    """
     config = tmp_path / "config.json"
     backend = ("-m", "fake:delay=0.005", "-np", "2")
     count = 60
@@ -123,11 +125,18 @@ def test_a_lost_replica(tmp_path: Path) -> None:
         config.write_text(json.dumps({"model_manager": {"models": {"pooled": {"replicas": replicas}}}}))
         with Server("--config", str(config)) as server:
             client = client_of(server)
-            id = submit(client, lines).id
+            id = submit(client, lines, extra_body={"deterministic": True}).id
             wait_for_lines(client, id, 12)
             first.stop(signal.SIGKILL)
-            finished(client, id, 60)
+            batch = finished(client, id, 60)
             assert texts(client, id) == {f"id-{n}": f"answer {n}" for n in range(count)}
+            assert batch.output_file_id is not None
+            output = tmp_path / "output.jsonl"
+            output.write_bytes(client.files.content(batch.output_file_id).content)
+            last = extra(client, id)["last_receipt"]
+            verified = run_command("verify", str(output), "--server", server.url, "--last", last)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert f"{count} computed again: {count} identical, 0 different" in verified.stdout
 
 
 @full

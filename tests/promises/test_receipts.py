@@ -211,6 +211,39 @@ def test_adapters(tiny_models: dict[str, Path], tiny_adapters: list[Path], tmp_p
     assert "differs between" not in done.stdout
 
 
+def test_replicas_on_other_servers(
+    server: Server, model: Path, replies: list[dict[str, Any]], key: SigningKey, tmp_path: Path
+) -> None:
+    """The gateway's receipts are those of the server that answers, but for the request, which is the client's."""
+    config = {"model_manager": {"models": {"pooled": {"replicas": {"a": {"url": server.url}}}}}}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    file = key.folder / "key.pem"  # type: ignore[attr-defined]
+    with Server("--config", str(tmp_path / "config.json"), "--receipt-key", str(file)) as gateway:
+        named = {"model": "pooled", "deterministic": True}
+        remote = [_reply(gateway, path, body | named) for path, body in _ASKED if body.get("n", 1) == 1]
+        local = [reply for reply, (_, body) in zip(replies, _ASKED, strict=True) if body.get("n", 1) == 1]
+        for there, here in zip(local, remote, strict=True):
+            known, made = (msgspec.convert(reply["receipt"], Receipt) for reply in (there, here))
+            if known.seed.rule != "random":
+                assert compare(known, made).answers == []
+            assert compare(known, made).identity == []
+            assert made.request.body["model"] == "pooled"
+            assert made.identity.model[0].sha256 == hashlib.sha256(model.read_bytes()).hexdigest()
+        streamed = gateway.client.post(
+            _ASKED[0][0], json=_ASKED[0][1] | named | {"receipt": True, "stream": True, "seed": 1, "max_tokens": 4}
+        )
+        assert '"paddock-receipt/1"' in streamed.text
+        refused = gateway.client.post(
+            "/v1/completions", json=named | {"prompt": "A bridge", "n": 2, "receipt": True, "max_tokens": 2}
+        )
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "receipt")
+        public = key.folder / "public.pem"  # type: ignore[attr-defined]
+        done = _verify(tmp_path, remote, "--server", gateway.url, "--public-key", str(public))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(remote)} computed again: {len(remote)} identical, 0 different" in done.stdout
+    assert "differs between" not in done.stdout
+
+
 def test_one_slot_without_batching_is_exact_cold_and_warm(model: Path) -> None:
     """With these flags alone: a receipt needs no `deterministic`, and a warm cache gives the same tokens."""
     flags = ("-m", str(model), "--parallel", "1", "--no-cont-batching", "-c", "2048")

@@ -167,6 +167,15 @@ def test_deterministic_requests() -> None:
     assert "deterministic" not in llama_server and llama_server["cache_prompt"] is False
 
 
+def test_receipts_are_those_of_paddocks() -> None:
+    request = GenerateRequest(ChatPrompt(_HELLO), deterministic=True, receipt=True, n=2)
+    assert body(request, deterministic=True, paddock=True)["receipt"] is True
+    assert unsupported(request, paddock=True, slots=1, deterministic=True) is None
+    for other, paddock in ((request, False), (msgspec.structs.replace(request, prompt=TextPrompt("x")), True)):
+        refusal = unsupported(other, paddock=paddock, slots=1, deterministic=True)
+        assert refusal is not None and refusal.param == "receipt"
+
+
 @pytest.mark.parametrize(
     ("request_", "param"),
     [

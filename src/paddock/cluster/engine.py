@@ -16,7 +16,17 @@ from paddock import logs
 from paddock.cluster.replicas import AcceptedBy, Answer, Deltas, Failed, encode
 from paddock.config import Settings
 from paddock.errors import ModelLoadFailed, PaddockError
-from paddock.fleet import Lifecycle, Machine, Rules, has_gpu, llamacpp_levels, llamacpp_totals, open_catalogue
+from paddock.fleet import (
+    FileDigests,
+    Lifecycle,
+    Machine,
+    Rules,
+    has_gpu,
+    identity_of,
+    llamacpp_levels,
+    llamacpp_totals,
+    open_catalogue,
+)
 from paddock.fleet.process.attempt import Attempt
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.types import GenerateRequest, PoolRequest, TextQuestion
@@ -43,6 +53,7 @@ class Engine:
     async def __init__(self, settings: dict[str, Any], name: str, digest: str) -> None:  # type: ignore[misc]
         self._digest = digest
         self._streams = 0
+        self._digests = FileDigests()
         configured = Settings.model_validate(settings)
         logs.configure(
             level=configured.server.log_level, form=configured.server.log_format, disabled=configured.server.log_disable
@@ -72,12 +83,22 @@ class Engine:
                 )
             )
             async for deltas in self._batched(attempt):
-                yield encode(Deltas(deltas))
+                yield encode(Deltas([await self._with_identity(delta, attempt) for delta in deltas]))
         except PaddockError as error:
             yield encode(Failed(Problem.of(error)))
         finally:
             if attempt is not None:
                 attempt.close()
+
+    async def _with_identity(self, delta: Delta, attempt: Attempt) -> Delta:
+        """The gateway makes the receipt, and may be on another node: it cannot know this one."""
+        if delta.usage is None or (facts := delta.usage.receipt) is None or attempt.worker_info is None:
+            return delta
+        identity = await identity_of(
+            attempt.worker_info, self._digests, fingerprint=attempt.fingerprint, adapters=attempt.adapters
+        )
+        told = msgspec.structs.replace(facts, identity=msgspec.to_builtins(identity))
+        return msgspec.structs.replace(delta, usage=msgspec.structs.replace(delta.usage, receipt=told))
 
     async def _batched(self, attempt: Attempt) -> AsyncGenerator[list[Delta]]:
         """A Ray message costs about as much as a token of a small model. The first delta is sent at once; later ones

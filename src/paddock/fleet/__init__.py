@@ -6,6 +6,7 @@ from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.description import Description
 from paddock.fleet.catalogue.digests import FileDigests
 from paddock.fleet.catalogue.files import scan_files
+from paddock.fleet.catalogue.identity import identity_of
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.live_feed import FleetSnapshot, ModelSnapshot

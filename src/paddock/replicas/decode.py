@@ -14,6 +14,7 @@ from paddock.types import (
     FinishReason,
     GenerateRequest,
     PromptProgress,
+    ReceiptFacts,
     TextLogprobs,
     TimeParts,
     Timings,
@@ -111,6 +112,26 @@ class _TokenLogprob(msgspec.Struct):
         return TextLogprobs(self.id, self.piece, self.value, top)
 
 
+class _Answered(msgspec.Struct):
+    prompt_sha256: str
+    seed: int
+    tokens: list[int]
+    text_sha256: str
+
+
+class _Receipt(msgspec.Struct):
+    """Of a Paddock: what its receipt says that only it knows."""
+
+    identity: dict[str, Any]
+    answers: list[_Answered]
+
+    def facts(self, index: int) -> ReceiptFacts | None:
+        if index >= len(self.answers):
+            return None
+        answer = self.answers[index]
+        return ReceiptFacts(answer.prompt_sha256, answer.seed, answer.tokens, answer.text_sha256, self.identity)
+
+
 class _Reader:
     """Takes the data of each event in order."""
 
@@ -179,6 +200,7 @@ class _Chunk(msgspec.Struct):
     usage: _Usage | None = None
     timings: _Timings | None = None
     prompt_progress: _Progress | None = None
+    receipt: _Receipt | None = None
     error: Any = None
 
 
@@ -205,7 +227,7 @@ class ChatReader(_Reader):
         for choice in chunk.choices:
             deltas += self._choice(choice, chunk.timings)
         if chunk.usage is not None and not chunk.choices:
-            deltas += self._end(chunk.usage, chunk.timings)
+            deltas += self._end(chunk.usage, chunk.timings, chunk.receipt)
         return deltas
 
     def _choice(self, choice: _Choice, timings: _Timings | None) -> list[Delta]:
@@ -239,7 +261,7 @@ class ChatReader(_Reader):
         self._received[index] += 1
         return [delta]
 
-    def _end(self, usage: _Usage, timings: _Timings | None) -> list[Delta]:
+    def _end(self, usage: _Usage, timings: _Timings | None, receipt: _Receipt | None) -> list[Delta]:
         """Some servers report the usage of each completion, others the sum. Each completion gets its received tokens,
         and the last one gets the rest.
         """
@@ -252,7 +274,8 @@ class ChatReader(_Reader):
             count = left if last else min(left, self._received[delta.index])
             left -= count
             reasoning = (usage.completion_tokens_details or _Details()).reasoning_tokens if last else 0
-            own = Usage(usage.prompt_tokens, count, cached, reasoning)
+            facts = receipt.facts(delta.index) if receipt is not None else None
+            own = Usage(usage.prompt_tokens, count, cached, reasoning, receipt=facts)
             decoded = timings.decoded() if timings is not None else None
             ended.append(msgspec.structs.replace(delta, usage=own, timings=decoded))
         return ended
@@ -280,6 +303,7 @@ class _Part(msgspec.Struct):
     timings: _Timings | None = None
     prompt_progress: _Progress | None = None
     completion_probabilities: list[_TokenLogprob] | None = None
+    receipt: _Receipt | None = None
     error: Any = None
 
 
@@ -312,6 +336,7 @@ class CompletionReader(_Reader):
                 cached,
                 held_tokens=part.tokens_cached,
                 truncated=part.truncated,
+                receipt=part.receipt.facts(0) if part.receipt is not None else None,
             )
         elif timings is not None:
             usage = timings.usage()

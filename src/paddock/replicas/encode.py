@@ -41,7 +41,12 @@ def unsupported(request: GenerateRequest, *, paddock: bool, slots: int, determin
     if isinstance(request.prompt, ChatPrompt) and request.prompt.template:
         return UnsupportedParameter("remote replicas have their own chat template", param="template")
     if request.receipt:
-        return UnsupportedParameter("remote replicas give no receipts: ask the other server for it", param="receipt")
+        if not paddock:
+            return UnsupportedParameter(f"receipts: {_PADDOCK_ONLY}", param="receipt")
+        if request.n > 1 and not isinstance(request.prompt, ChatPrompt):
+            return UnsupportedParameter(
+                "remote replicas give a receipt for one answer to a prompt: send one request for each", param="receipt"
+            )
     if paddock:
         return None
     if request.constraint is not None and request.constraint.kind == "regex":
@@ -144,6 +149,8 @@ def _generation(request: GenerateRequest, *, paddock: bool, deterministic: bool)
     }
     if deterministic and paddock:
         body["deterministic"] = True
+    if request.receipt:
+        body["receipt"] = True
     if request.constraint is not None:
         body |= _constraint(request.constraint)
     if request.id_slot is not None:

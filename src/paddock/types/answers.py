@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -19,6 +19,8 @@ class ReceiptFacts(msgspec.Struct, frozen=True):
     tokens: list[int]
     """All tokens of the answer, also those without text."""
     text_sha256: str
+    identity: dict[str, Any] | None = None
+    """Of the server that computed it (`receipts.Identity`), if it is not this one."""
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -7,33 +7,26 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from paddock import __version__
-from paddock.errors import InvalidRequest, PaddockError, UnsupportedParameter
-from paddock.fleet import Catalogue, FileDigests, Generation, Model
+from paddock.errors import InvalidRequest, PaddockError, ReceiptUnavailable
+from paddock.fleet import Catalogue, FileDigests, Generation, Model, identity_of
 from paddock.gateway.generation.fields import GenerationFields
-from paddock.libraries import this_cpu
 from paddock.receipts import (
     FORMAT,
     Answered,
-    AppliedAdapter,
     Asked,
-    HashedFile,
     Identity,
     Receipt,
     Seed,
     SigningKey,
-    UsedCpu,
-    UsedLibrary,
     sealed,
     signed,
     token_digest,
 )
-from paddock.types import FileStamp, GenerateRequest, ModelInfo
+from paddock.types import GenerateRequest
 
 StreamReceipt = Callable[[], Awaitable[Any]]
 """Gives the receipt for the last event of a stream when all answers are complete; `UNSET` if none was requested."""
@@ -64,8 +57,6 @@ def check_receipt(requests: Sequence[GenerateRequest], model: Model) -> None:
         )
     if request.max_seconds:
         raise InvalidRequest("receipt: t_max_predict_ms ends an answer by the clock; send one of them", param="receipt")
-    if model.clustered:
-        raise UnsupportedParameter("receipt: the replicas of a cluster give no receipts yet", param="receipt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +127,7 @@ class OpenReceipt:
         return receipt
 
     async def _receipt(self, generations: Sequence[Generation]) -> dict[str, Any]:
-        identity = await self._identity(generations[0])
+        identity = await self._identity(generations)
         answers = [
             _answered(generation, index)
             for request, generation in zip(self.requests, generations, strict=True)
@@ -158,32 +149,30 @@ class OpenReceipt:
         built: dict[str, Any] = msgspec.to_builtins(receipt)
         return built
 
-    async def _identity(self, generation: Generation) -> Identity:
-        info, cpu = generation.worker_info, this_cpu()
-        if info is None:
-            raise PaddockError("a worker elsewhere has answered, which gives no receipt")
-        return Identity(
-            paddock=__version__,
-            engine=info.engine,
-            fingerprint=generation.fingerprint,
-            sampler_profile=info.sampler_profile,
-            model=[HashedFile(**await self._file(stamp)) for stamp in info.files],
-            adapters=[
-                AppliedAdapter(**await self._file(info.adapter_files[number]), scale=scale)
-                for number, scale in generation.adapters
-                if number < len(info.adapter_files)
-            ],
-            library=_library(info),
-            cpu=UsedCpu(machine=cpu.machine, model=cpu.model),
-            options=info.decisive,
-        )
+    async def _identity(self, generations: Sequence[Generation]) -> Identity:
+        """Of the servers that answered, which must be equal: a receipt has one."""
+        found = [await self._identity_of(generation) for generation in generations]
+        if any(each != found[0] for each in found):
+            raise ReceiptUnavailable("the prompts were answered by replicas that differ; send one request for each")
+        return found[0]
 
-    async def _file(self, stamp: FileStamp) -> dict[str, Any]:
-        return {
-            "name": Path(stamp.path).name,
-            "size": stamp.size,
-            "sha256": await self.desk.digests.sha256(stamp),
-        }
+    async def _identity_of(self, generation: Generation) -> Identity:
+        facts = next((facts for facts, _ in generation.receipts.values()), None)
+        if facts is not None and facts.identity is not None:
+            try:
+                return msgspec.convert(facts.identity, Identity)
+            except msgspec.ValidationError as error:
+                raise ReceiptUnavailable(
+                    f"the replica {generation.replica} has another version, with other receipts: {error}"
+                ) from None
+        if generation.worker_info is None:
+            raise ReceiptUnavailable(f"the replica {generation.replica or 'of this model'} gave no receipt")
+        return await identity_of(
+            generation.worker_info,
+            self.desk.digests,
+            fingerprint=generation.fingerprint,
+            adapters=generation.adapters,
+        )
 
 
 def _asked(given: dict[str, Any], body: GenerationFields, filled: GenerationFields) -> dict[str, Any]:
@@ -227,15 +216,3 @@ def _sampling(request: GenerateRequest) -> dict[str, Any]:
     # As JSON: a bias of minus infinity is null there.
     found: dict[str, Any] = json.loads(msgspec.json.encode(values | {"max_tokens": request.max_tokens}))
     return found
-
-
-def _library(info: ModelInfo) -> UsedLibrary | None:
-    if (library := info.library) is None:
-        return None
-    return UsedLibrary(
-        version=library.version,
-        commit=library.commit,
-        build_id=library.build_id,
-        compiler=library.compiler,
-        features=list(library.features),
-    )
