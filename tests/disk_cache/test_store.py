@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
 from pathlib import Path
@@ -305,30 +304,54 @@ def test_an_unreadable_disk_is_not_an_error(tmp_path: Path, monkeypatch: pytest.
     assert cache.has(entry), "it is kept: another read may succeed"
 
 
-@pytest.mark.parametrize("code", [errno.EINVAL, errno.EFAULT])
-def test_a_page_that_cannot_be_read_does_not_end_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
-) -> None:
+def test_data_that_cannot_be_read_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And does not end the process, as an unreadable page of a mapped file would."""
     cache = Cache(tmp_path)
     (entry,) = cache.put_all(chain(tokens=10))
 
-    class Mapping(mmap.mmap):
-        def madvise(self, *_: Any) -> None:
-            raise OSError(code, os.strerror(code))
+    def preadv(*_: Any) -> int:
+        raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(mmap, "mmap", Mapping)
-    # EINVAL: the kernel is too old to say. Then the file is read instead of mapped.
-    assert cache.has(entry) == (code == errno.EINVAL)
-    assert cache.path(entry).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "preadv", preadv)
+        assert not cache.has(entry)
+    assert cache.lines == [f"a file of the disk cache cannot be used, and is skipped: {entry.name}: Input/output error"]
+    assert cache.has(entry), "it is kept: another read may succeed"
 
 
-def test_a_state_outlives_its_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [1, 7, 99, 100, 1000])
+def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     cache = Cache(tmp_path)
-    (entry,) = cache.put_all(chain(tokens=10), size=1 << 20)
-    state = cache.read(entry)
+    (entry,) = cache.put_all(chain(tokens=10))
+    preadv = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda file, views, at: preadv(file, [views[0][:most]], at))
+    assert cache.has(entry)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(tmp_path)
+    (entry,) = cache.put_all(chain(tokens=10))
+    monkeypatch.setattr(os, "preadv", lambda *_: 0)
+    assert not cache.has(entry) and not cache.path(entry).exists()
+    assert "is damaged, and is removed" in cache.lines[0] and "it ends after" in cache.lines[0]
+
+
+@pytest.mark.parametrize("size", [100, (1 << 20) + 1])
+def test_a_state_outlives_its_file_in_the_given_memory(tmp_path: Path, size: int) -> None:
+    cache = Cache(tmp_path)
+    (entry,) = cache.put_all(chain(tokens=10), size=size)
+    blocks: list[bytearray] = []
+
+    def new_block(size: int) -> bytearray:
+        blocks.append(bytearray(size))
+        return blocks[-1]
+
+    state = cache.read(entry, new_block)
     cache.remove([entry])
-    assert state is not None and state == state_of(entry, 1 << 20) and not cache.has(entry)
-    assert state.readonly
+    assert state is not None and state == state_of(entry, size) and not cache.has(entry)
+    assert state.obj is blocks[0] and len(blocks) == 1 and not state.readonly
 
 
 def test_a_directory_that_vanishes_is_created_again(tmp_path: Path) -> None:

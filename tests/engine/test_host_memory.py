@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from paddock.engine.llama import LlamaEngine
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.scheduling.prefix_cache import PrefixCache
-from paddock.types import Drop, Piece, Save, SlotPrefix
+from paddock.types import Adopt, Drop, Piece, Save, SlotPrefix
 from tests.engine.harness import Harness
 from tests.tiers import examples
 
@@ -102,11 +102,35 @@ def test_what_is_held_is_what_is_counted(counted: Counted, requests: list[tuple[
                 if pieces:  # host memory may have none of it any more
                     saved.append((prefix, b"".join(harness.engine.pack(harness.engine.view_pieces(pieces)))))
         for prefix, packed in saved:
-            state = harness.engine.unpack(memoryview(packed), len(prefix.tokens))
+            data = memoryview(
+                packed if id % 2 else bytearray(packed)
+            )  # memory that may be kept, as from the disk cache
+            state = harness.engine.unpack(data, len(prefix.tokens))
             scheduler.slots.adopt(1, prefix, state)
     harness.run()
     harness.ram_bytes = RAM
     scheduler.cache.resize(RAM)
+
+
+@pytest.mark.parametrize(("start", "end", "size", "is_kept"), [(0, 8, 8, True), (0, 7, 8, False), (2, 8, 8, False)])
+@pytest.mark.parametrize("kind", ["whole", "read-only", "larger"])
+def test_a_state_that_has_its_own_memory_is_not_copied(
+    tiny_models: dict[str, Path], start: int, end: int, size: int, is_kept: bool, kind: str
+) -> None:
+    harness = Harness(tiny_models["llama"])
+    memory = memory_of(harness)
+    bytes_ = size * memory.bytes_per_token
+    packed = bytes(number % 251 for number in range(bytes_))
+    block = packed if kind == "read-only" else bytearray(packed + b"more" * (kind == "larger"))
+    state = harness.engine.unpack(memoryview(block)[:bytes_], size)
+    harness.engine.apply([Adopt(state, start, end, 5)])
+    span = memory._spans[5]
+    assert np.shares_memory(span[0], state[0]) == (is_kept and kind == "whole")
+    assert memory.held_bytes == held_bytes(memory) == (end - start) * memory.bytes_per_token
+    assert all((part == given[:, start:end]).all() for part, given in zip(span, state, strict=True))
+    harness.engine.apply([Drop(5)])
+    assert memory.held_bytes == 0
+    harness.close()
 
 
 @pytest.mark.parametrize(("kind", "unified"), LAYOUTS)

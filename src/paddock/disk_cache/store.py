@@ -4,12 +4,11 @@ A file is written under a temporary name and then renamed, so that a killed proc
 synced: after a power failure a file may lack data, which its checksums show. A cache may lose its last seconds, and a
 sync of every span would cost more than what it saves.
 
-A file is never changed once it has its name, so that a mapping of it stays valid, also after it was removed.
+A file is never changed once it has its name, so that a file that is being read stays valid, also after it was removed.
 """
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -27,8 +26,8 @@ from paddock.disk_cache.writing import ModelFile, TemporaryFile, create_director
 RETRY_AFTER = 60.0
 """Seconds for which nothing is written after the disk refused a write."""
 
-_POPULATE_READ = 22
-"""`MADV_POPULATE_READ`: reads all pages, and reports an unreadable one where access to it would end the process."""
+_PIECE = 512 << 10
+"""Bytes that are read and checked at once: they are still in the core's cache when their checksum is computed."""
 
 _NOT_USED = "a file of the disk cache cannot be used, and is skipped"
 
@@ -98,10 +97,11 @@ class DiskCache:
             return None
         return entry
 
-    def read(self, entry: Entry) -> memoryview | None:
+    def read(self, entry: Entry, new_block: Callable[[int], bytearray | mmap.mmap] = bytearray) -> memoryview | None:
         """The state of a span, after its checksum was verified. None: it is not cached any more.
 
-        The view is of a mapped file, and has no other owner. A damaged file is removed, with a log line.
+        It is in a block of its own, which `new_block` makes. A damaged file is removed, with a log line. The file is
+        not mapped: a mapped page that cannot be read would end the process.
         """
         file = self._found(entry)
         try:
@@ -109,13 +109,14 @@ class DiskCache:
                 folders.folder(self.directory, file.key, file.namespace) as place,
                 folders.opened(file.name, place) as (descriptor, status),
             ):
+                if hasattr(os, "posix_fadvise"):  # not on macOS
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
                 header = span_file.read_header(descriptor, status.st_size)
-                data = _map(descriptor, status.st_size)
-            if replace(header.entry, size=0) != replace(entry, size=0):
-                raise DamagedFile("its header belongs to another file")
-            state = data[header.payload_start :]
-            if span_file.crc([state]) != header.payload_crc:
-                raise DamagedFile("the checksum of its data is wrong")
+                if replace(header.entry, size=0) != replace(entry, size=0):
+                    raise DamagedFile("its header belongs to another file")
+                state = memoryview(new_block(status.st_size - header.payload_start))
+                if _read(descriptor, state, header.payload_start) != header.payload_crc:
+                    raise DamagedFile("the checksum of its data is wrong")
         except FileNotFoundError:
             return None
         except DamagedFile as error:
@@ -277,17 +278,16 @@ def _touch(entry: Entry, place: int, time_ns: int) -> bool:
     return True
 
 
-def _map(descriptor: int, size: int) -> memoryview:
-    mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
-    try:
-        mapped.madvise(_POPULATE_READ)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise OSError(error.errno, "the disk cannot be read") from None
-        # An older kernel, or another system. Then an unreadable page must not be mapped at all.
-        with open(descriptor, "rb", closefd=False) as file:
-            return memoryview(file.read(size))
-    return memoryview(mapped)
+def _read(descriptor: int, into: memoryview, start: int) -> int:
+    """Read a file from `start` on. Returns the checksum of what was read."""
+    crc = at = 0
+    while at < len(into):
+        size = os.preadv(descriptor, [into[at : at + _PIECE]], start + at)
+        if not size:
+            raise DamagedFile(f"it ends after {start + at} bytes")
+        crc = span_file.crc([into[at : at + size]], crc)
+        at += size
+    return crc
 
 
 def _reason(error: Exception) -> str:

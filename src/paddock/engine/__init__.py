@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from paddock.engine.blocks import new_block as new_block
 from paddock.engine.protocol import BrokenMedia, Engine, MediaReader, PooledEngine, ReadPrompt, Vocab
 from paddock.types import EngineOptions
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from paddock.engine.blocks import new_block
 from paddock.engine.libllama import lib
-from paddock.engine.state import Bytes, new_block
+from paddock.engine.state import Bytes
 
 # Allocating such a buffer takes longer than the copy if it is large.
 _LARGEST_PINNED = 256 << 20

@@ -16,7 +16,7 @@ import numpy as np
 
 from paddock.engine.host_buffer import new_buffer
 from paddock.engine.libllama import lib
-from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat
+from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat, has_own_memory
 from paddock.errors import DecodeFailed
 from paddock.types import (
     Adopt,
@@ -218,6 +218,9 @@ class PrefixMemory(SequenceStates):
         return dropped.pop() if dropped else self._state_format.empty(tokens)
 
     def _adopt(self, state: Span, start: int, end: int, name: int) -> None:
+        if end - start == state[0].shape[1] and has_own_memory(state):
+            self._spans[name] = state  # read from a file, and used as it is
+            return
         span = self._spans[name] = self._new_span(end - start)
         for target, part in zip(span, state, strict=True):
             target[:] = part[:, start:end]

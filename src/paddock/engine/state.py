@@ -12,13 +12,13 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from paddock.engine.blocks import new_block
 from paddock.engine.libllama import lib
 from paddock.errors import DecodeFailed
 from paddock.types import StateFormatName
@@ -35,8 +35,6 @@ their position.
 # The bytes of a cell: its position, how many sequences have it, and the id of the sequence. Before the id: more
 # positions and the token, in models that need them.
 _CELL, _CELL_EXTENSION = 12, 12
-# A block of at least this size is mapped: it takes whole pages.
-_MAPPED, _HUGE = 128 << 10, 2 << 20
 
 
 class SequenceStates:
@@ -307,15 +305,11 @@ class StateFormat:
         return data[at : at + self._cell * cells].view(np.int32).reshape(cells, self._cell // 4)
 
 
-def new_block(size: int) -> mmap.mmap | bytearray:
-    """Memory that returns to the system when it is freed. The C library would keep it, in pieces."""
-    if size < _MAPPED:
-        return bytearray(size)
-    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory is the default
-    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without large pages
-            block.madvise(mmap.MADV_HUGEPAGE)  # one fault for each small page takes longer than the copy
-    return block
+def has_own_memory(span: Span) -> bool:
+    """Whether a span is all of a block that may be written to, and not a view of something larger or of a file."""
+    rows: Any = span[0].base
+    view = rows.base
+    return isinstance(view, memoryview) and not view.readonly and memoryview(view.obj).nbytes == rows.nbytes
 
 
 class _Reader:

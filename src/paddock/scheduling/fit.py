@@ -47,10 +47,23 @@ class Fit:
         return self._largest[feature] >= _LEAST_SEEN
 
     def _descend(self) -> None:
-        costs = self.costs
+        """Until nothing changes, or for so many sweeps. This is done after each step, so it has no inner functions."""
+        costs, targets = self.costs, self._targets
+        rows = [
+            (i, row, row[i] + self._ridge[i], [j for j in self._range if j != i])
+            for i, row in enumerate(self._products)
+        ]
+        rows = [row for row in rows if row[2]]
         for _ in range(_SWEEPS):
-            for i in self._range:
-                row, weight = self._products[i], self._products[i][i] + self._ridge[i]
-                if weight:
-                    rest = sum(row[j] * costs[j] for j in self._range if j != i)
-                    costs[i] = max((self._targets[i] - rest) / weight, 0.0)
+            is_changed = False
+            for i, row, weight, others in rows:
+                rest = 0.0
+                for j in others:
+                    rest += row[j] * costs[j]
+                cost = (targets[i] - rest) / weight
+                if cost < 0.0:
+                    cost = 0.0
+                if cost != costs[i]:
+                    costs[i], is_changed = cost, True
+            if not is_changed:
+                return

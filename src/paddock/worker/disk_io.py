@@ -1,7 +1,7 @@
 """Moves prefixes between host memory and files. `scheduling/disk_tier.py` decides which.
 
-The engine thread only lends spans of host memory and adopts what was read. One thread reads, so that a request does not
-wait for a write, another one writes, and a third one looks for files that other processes write.
+The engine thread only lends spans of host memory and adopts what was read. Some threads read, so that a request does
+not wait for a write, another one writes, and one looks for files that other processes write.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from functools import partial
 from typing import Any
 
 from paddock.disk_cache import RETRY_AFTER, Changed, DirectoryChanges, DiskCache, Entry, Written
-from paddock.engine import Engine
+from paddock.engine import Engine, new_block
 from paddock.scheduling import DiskTier, Read, Scheduler, Write
 from paddock.types import Operation
 from paddock.worker.commands import Call
 from paddock.worker.logs import log_error, log_warning
 
+_FILES_AT_ONCE = 2
+"""Copying a file from the kernel and its checksum take time of a core, which is idle while a request waits for this."""
 _LOOK_EVERY = 5.0
 """Seconds between two looks at what other processes write."""
 _LOOK_SHARE = 50.0
@@ -41,6 +43,7 @@ class DiskIO:
         self._changes = DirectoryChanges(cache)
         self._tell = tell
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="disk reader")
+        self._files = ThreadPoolExecutor(_FILES_AT_ONCE, thread_name_prefix="disk file reader")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="disk writer")
         self._ready: Read | None = None
         """A read that begins when the engine has freed the memory for it."""
@@ -161,12 +164,13 @@ class DiskIO:
         begun = time.perf_counter()
         states: list[Any | None] = []
         try:
-            for entry, _ in read.entries:
-                states.append(self._state(entry))
-                if states[-1] is None:
+            entries = [entry for entry, _ in read.entries]
+            for entry, state in zip(entries, self._files.map(self._state, entries), strict=True):
+                states.append(state)
+                if state is None:
                     self._changes.forget([entry.name])
                     break
-            self._cache.touch([entry for entry, _ in read.entries[: len(states)]], time.time())
+            self._cache.touch(entries[: len(states)], time.time())
         except Exception:
             log_error("prefixes cannot be read from disk")
             states.append(None)
@@ -174,12 +178,11 @@ class DiskIO:
         self._tell(Call(partial(self._finish_read, read, states, seconds)))
 
     def _state(self, entry: Entry) -> Any | None:
-        view = self._cache.read(entry)
-        if view is None:
+        data = self._cache.read(entry, new_block)
+        if data is None:
             return None
         try:
-            # A copy: a mapped page can be lost, and reading it again would block or end the engine thread.
-            return self._engine.unpack(memoryview(bytes(view)), len(entry))
+            return self._engine.unpack(data, len(entry))
         except ValueError as error:
             log_warning("a file of the disk cache does not fit this model, and is removed", reason=str(error))
             self._cache.remove([entry])
