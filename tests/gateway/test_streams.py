@@ -100,7 +100,7 @@ def test_a_client_that_does_not_read_ends_its_own_answer() -> None:
 def test_the_last_chunk_has_timings(fake_server: Server, path: str, body: dict[str, Any]) -> None:
     *chunks, last = _stream(fake_server, path, max_tokens=3, **body)
     assert not any("timings" in chunk for chunk in chunks)
-    assert set(last["timings"]) == TIMINGS
+    assert set(last["timings"]) >= TIMINGS
     assert last["timings"]["predicted_n"] == 3
     assert last["choices"][0]["finish_reason"] == "length"
     *chunks, last = _stream(fake_server, path, max_tokens=3, logprobs=True if path == CHAT else 1, **body)

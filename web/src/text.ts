@@ -402,6 +402,17 @@ export const TEXT = {
     gone: "The answer is no longer in the prefix tree.",
     clear: "Clear",
   },
+  branch: {
+    button: "Branch from a token",
+    hint: "Select a token to see what else the model could have written.",
+    done: "Done",
+    tokens: "Answer, token by token. Use the arrow keys to move between tokens",
+    asking: "Asking the model…",
+    end: "end of answer",
+    own: "Your own text",
+    ownExample: (spaced: boolean) => (spaced ? "Your own text (with a leading space)" : "Your own text"),
+    go: "Go on from here",
+  },
   playground: {
     label: "Playground",
     tabs: { completion: "Completion", embeddings: "Embeddings", tokens: "Tokens" },

@@ -10,6 +10,7 @@ import { TEXT } from "../text";
 import { StatisticsLine } from "../timeline/StatisticsLine";
 import { copyText } from "../ui/copy";
 import { IconButton } from "../ui/Icon";
+import { later } from "../ui/later";
 import { Preformatted } from "../ui/Preformatted";
 import { Calls } from "./Calls";
 import { Editor } from "./Editor";
@@ -96,8 +97,11 @@ function Attachments({ message: { attachments } }: { message: UserMessage }) {
   );
 }
 
+const TokenBranches = later(async () => (await import("../branch/TokenBranches")).TokenBranches);
+
 function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
   const editing = useSignal(false);
+  const branching = useSignal(false);
   const answer = writing?.value.answer ?? message;
   const { content, reasoning, calls, problem } = answer;
   if (editing.value) {
@@ -122,7 +126,11 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
       data-message={message.id}
     >
       {reasoning && <Thoughts answer={answer} thinking={writing !== null && !content && calls.length === 0} />}
-      {content && <Markdown text={content} />}
+      {branching.value && writing === null ? (
+        <TokenBranches message={message} onDone={() => (branching.value = false)} />
+      ) : (
+        content && <Markdown text={content} />
+      )}
       {writing && !content && !reasoning && calls.length === 0 && <Waiting writing={writing.value} />}
       {calls.length > 0 && <Calls message={answer} open={last && writing === null} />}
       {problem && <ProblemView problem={problem} partial={content !== ""} onRetry={() => void regenerate(message)} />}
@@ -133,6 +141,9 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
             <Branches message={message} siblings={siblings} />
             <CopyButton text={copyOf(answer)} />
             <IconButton icon="edit" label={TEXT.message.editAnswer} onClick={() => (editing.value = true)} />
+            {content !== "" && (
+              <IconButton icon="fork" label={TEXT.branch.button} onClick={() => (branching.value = !branching.value)} />
+            )}
             {last && canContinue(answer) && (
               <IconButton icon="right" label={TEXT.message.continue} onClick={() => void continueAnswer(message)} />
             )}

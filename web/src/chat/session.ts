@@ -212,6 +212,27 @@ export async function continueAnswer(message: AnswerMessage): Promise<void> {
   await generate(begun, { ...body, prefill_assistant: true });
 }
 
+/** Begin another version of an answer with this text, and let the model go on from there. */
+export async function branchFrom(message: AnswerMessage, beginning: string): Promise<void> {
+  const asked = model.value?.id ?? message.model;
+  const begun: AnswerMessage = {
+    ...message,
+    ...common(message.conversation, message.parent, beginning),
+    ...{ model: asked, continued: beginning, finish: null, open: true },
+    ...{ calls: [], problem: null, statistics: null, firstToken: null },
+  };
+  const body = await chatRequest([...pathTo(messages.value, message.parent), begun], settings.value, asked);
+  await generate(begun, { ...body, prefill_assistant: true });
+}
+
+/** A request for what follows the beginning of an answer, without a stream. */
+export async function oneTokenRequest(message: AnswerMessage, beginning: string): Promise<Record<string, unknown>> {
+  const path = [...pathTo(messages.value, message.parent), { ...message, content: beginning, calls: [] }];
+  const body = await chatRequest(path, settings.value, model.value?.id ?? message.model);
+  const { stream_options: _, ...asked } = body;
+  return { ...asked, stream: false, ...(beginning !== "" && { prefill_assistant: true }) };
+}
+
 async function generate(begun: AnswerMessage, body: Record<string, unknown>): Promise<void> {
   const mine = run(begun, true);
   // Not awaited: the answer may start before this is stored.

@@ -8,6 +8,7 @@ const PATHS = {
   down: "M12 5v14M6 13l6 6 6-6",
   edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
   export: "M12 15V4M8 8l4-4 4 4M5 15v5h14v-5",
+  fork: "M7 4v16M7 15c0-5 10-3 10-9M13.5 8.5L17 5l3.5 3.5",
   import: "M12 4v11M8 11l4 4 4-4M5 15v5h14v-5",
   left: "M15 5l-7 7 7 7",
   menu: "M4 7h16M4 12h16M4 17h16",
