@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 
@@ -64,6 +64,10 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
+            if path == "/api/models":
+                wanted = parse_qs(urlsplit(self.path).query).get("search", [""])[0]
+                self._send(200, json.dumps(_found(hub, wanted)).encode())
+                return
             if path.startswith("/api/models/"):
                 name, _, revision = path.removeprefix("/api/models/").partition("/revision/")
                 repository = self._open(name)
@@ -152,6 +156,14 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
     return Handler
+
+
+def _found(hub: Hub, text: str) -> list[dict[str, object]]:
+    found = [name for name in hub.repositories if text in name]
+    return [
+        {"id": name, "downloads": 3, "likes": 2, "lastModified": "2026-01-02T03:04:05.000Z", "tags": ["gguf"]}
+        for name in found
+    ]
 
 
 def _listing(repository: Repository) -> dict[str, object]:

@@ -36,7 +36,12 @@ class Server:
         self._args = args
         # A short grace period for tests that stop a busy server. One thread per model: the other tests use the other
         # core, and threads that wait for each other on shared cores are many times slower (docs/lab.md).
-        usual = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "10", "PADDOCK_MODEL_MANAGER__N_THREADS": "1", **os.environ}
+        usual = {
+            "PADDOCK_SERVER__SHUTDOWN_GRACE": "10",
+            "PADDOCK_MODEL_MANAGER__N_THREADS": "1",
+            "HF_ENDPOINT": "http://127.0.0.1:9",  # no test reaches the hub
+            **os.environ,
+        }
         # Two servers cannot use one data folder, and the developer's own batches must not run in tests.
         self._data = Path(tempfile.gettempdir()) / f"paddock-data-{secrets.token_hex(8)}"
         usual["XDG_DATA_HOME"] = str(self._data)

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.hub import Hub, Repository
 from tests.server import Server, chat_body
 from tests.tiers import examples, full, is_full_tier
 
@@ -91,6 +92,7 @@ _GOOD: dict[str, Any] = {
     "/api/copy": {"source": "fake", "destination": "copied"},
     "/api/pull": {"model": "fake"},
     "/api/push": {"model": "fake"},
+    "/admin/estimate": {"model": "fake", "options": {"n_ctx": 64}},
     "/v1/files": {},
     "/v1/audio/transcriptions": {},
     "/audio/transcriptions": {},
@@ -176,7 +178,10 @@ def _kind_of(path: str) -> str:
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     folder = tmp_path_factory.mktemp("slots")
     with (
-        Server("-m", "fake:", "-np", "2", "--props", "--slot-save-path", str(folder)) as text,
+        Hub(owner__name=Repository({"a-Q8_0.gguf": b""})) as hub,
+        Server(
+            *("-m", "fake:", "-np", "2", "--props", "--slot-save-path", str(folder)), env={"HF_ENDPOINT": hub.url}
+        ) as text,
         Server("-m", "fake:", "--embedding") as embedding,
         Server("-m", "fake:", "--reranking") as reranking,
     ):

@@ -38,7 +38,7 @@ def test_every_route_of_llama_server_answers(fake_server: Server, route: str) ->
         ("POST", "/tools", 403, "feature_disabled", "tools"),
         ("GET", "/cors-proxy", 403, "feature_disabled", "proxy"),
         ("POST", "/cors-proxy", 403, "feature_disabled", "proxy"),
-        ("DELETE", "/models?model=fake", 403, "feature_disabled", "Remove the file"),
+        ("DELETE", "/models?model=fake", 403, "feature_disabled", "--models-dir"),
     ],
 )
 def test_what_is_not_offered_says_why(
@@ -50,10 +50,10 @@ def test_what_is_not_offered_says_why(
     assert error["type"] == kind and word in error["message"]
 
 
-def test_a_download_over_http_is_refused(fake_server: Server) -> None:
+def test_a_download_needs_a_folder(fake_server: Server) -> None:
     response = fake_server.client.post("/models", json={"model": "ggml-org/tiny"})
-    assert response.status_code == 400
-    assert "paddock pull ggml-org/tiny" in response.json()["error"]["message"]
+    assert response.status_code == 403
+    assert "--models-dir" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ USER, ADMIN = {"authorization": "Bearer user"}, {"authorization": "Bearer boss"}
 # Declared, but served only with the settings that enable it.
 METRICS = "GET /metrics"
 # Refused for every caller: features of llama-server that this server does not offer.
-DISABLED = ("DELETE /models", "GET /tools", "POST /tools", "GET /cors-proxy", "POST /cors-proxy")
+DISABLED = ("GET /tools", "POST /tools", "GET /cors-proxy", "POST /cors-proxy")
 
 
 def _app() -> FastAPI:

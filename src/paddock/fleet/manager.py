@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -20,11 +19,13 @@ from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.live_feed import LiveFeed
 from paddock.fleet.lifecycle.model_state import ModelStatus, combined_status
+from paddock.fleet.lifecycle.preconditions import LoadForecast
 from paddock.fleet.lifecycle.replica_sets import ReplicaSets
 from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.accounts import Memory
 from paddock.fleet.memory.cache_contents import merged_contents
 from paddock.fleet.memory.machine import Machine
+from paddock.fleet.option_changes import LoadOptions, OptionChanges, with_options
 from paddock.fleet.process.environment import has_gpu
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.fleet.requests.generation import Generation, WorkerDispatch
@@ -70,8 +71,10 @@ class Fleet:
         self._replica_sets = ReplicaSets(catalogue, self._lifecycle, connect or _no_cluster)
         self.live_feed = LiveFeed(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
-        self._templates: dict[str, str] = {}
-        """Chat templates changed since the last reload."""
+        self._configured = catalogue
+        """As the settings say."""
+        self._changes = OptionChanges()
+        """Since the last reload."""
         self._preloading: dict[str, asyncio.Task[None]] = {}
         self._quarantines: dict[str, asyncio.Lock] = {}
         self._observers: list[Callable[[RequestRecord], None]] = []
@@ -279,18 +282,17 @@ class Fleet:
             raise InvalidRequest(f"{model.name} has no replicas", param="replica")
         return replicas
 
-    def reload(self, catalogue: Catalogue, rules: Rules, *, keep_templates: bool = False) -> list[str]:
+    def reload(self, catalogue: Catalogue, rules: Rules, *, keep_changes: bool = False) -> list[str]:
         """Serve the models of this catalogue. Returns the names of new, changed and removed models.
 
-        `keep_templates` keeps chat templates that were changed since the last reload.
+        `keep_changes` keeps the options and chat templates that were changed since the last reload.
         """
-        if not keep_templates:
-            self._templates.clear()
-        catalogue = self._with_templates(catalogue)
+        if not keep_changes:
+            self._changes.clear()
         before = {model.name: model for model in self.catalogue}
-        after = {model.name: model for model in catalogue}
-        self.rules = rules
-        self._replace(catalogue)
+        self.rules, self._configured = rules, catalogue
+        self._replace(self._changes.apply(catalogue))
+        after = {model.name: model for model in self.catalogue}
         changed = [name for name in before | after if before.get(name) != after.get(name)]
         for name in changed:
             self._adapters.pop(name, None)
@@ -304,17 +306,26 @@ class Fleet:
             raise NotSupported(
                 f"{model.name} is served by other servers, which have their own template", param="chat_template"
             )
-        self._templates[model.name] = template
-        self._replace(self._with_templates(self.catalogue))
+        self._changes.set(model, "chat_template", template)
+        self._replace(self._changes.apply(self._configured))
 
-    def _with_templates(self, catalogue: Catalogue) -> Catalogue:
-        def changed(model: Model) -> Model:
-            if model.name not in self._templates:
-                return model
-            template = self._templates[model.name]
-            return replace(model, options=msgspec.structs.replace(model.options, chat_template=template))
+    def set_load_options(self, model: Model, options: LoadOptions) -> Model:
+        """Load the model with these options from now on. A loaded model is unloaded after its running requests. A
+        reload of the settings restores theirs. Returns the changed model.
+        """
+        _refuse_remote(model)
+        self._changes.replace(model, options.given(), among=frozenset(options.__struct_fields__))
+        self._replace(self._changes.apply(self._configured))
+        return self.catalogue.named(model.name)
 
-        return catalogue.map_models(changed) if self._templates else catalogue
+    async def memory_limits(self) -> Mapping[str, int]:
+        """The most bytes that all models together may take on each device now; empty without a limit."""
+        return await self._lifecycle.limits()
+
+    async def fits(self, model: Model, options: LoadOptions) -> LoadForecast:
+        """What a load with these options would take, and whether that fits. Loads nothing."""
+        _refuse_remote(model)
+        return await self._lifecycle.fits(with_options(model, options.given()))
 
     def _replace(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
@@ -397,6 +408,11 @@ class Fleet:
 def _refuse_cluster(model: Model) -> None:
     if model.clustered:
         raise NotSupported(f"the cluster manages the replicas of {model.name}", param="model")
+
+
+def _refuse_remote(model: Model) -> None:
+    if model.is_remote or model.clustered:
+        raise NotSupported(f"{model.name} is served by other servers, which have their own options", param="model")
 
 
 def _no_cluster(model: Model) -> Replicas:

@@ -39,6 +39,7 @@ from paddock.gateway.http.path_prefix import PathPrefix
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.http.responses import ErrorFormats, on_http_exception, on_invalid_parameter, on_paddock_error
 from paddock.gateway.ops.batch_lines import BatchEndpoint, BatchLines
+from paddock.gateway.ops.downloads import Downloads
 from paddock.gateway.ops.health import health_routes
 from paddock.gateway.ops.live_view import live_routes
 from paddock.gateway.ops.metrics.page import MetricsPage, metrics_routes
@@ -78,6 +79,7 @@ def create_app(
         if batches is not None:
             await batches.resume()
         yield
+        downloads.close()
         if conversations is not None:
             await conversations.close()
         if batches is not None:
@@ -142,7 +144,8 @@ def create_app(
     data = DataFolder(settings.data_dir or default_folder())
     batches = app.state.batches = _batches(app, data, configuration, fleet, gate, dialects) if has_batches else None
     conversations = app.state.conversations = _conversations(data, configuration) if has_batches else None
-    services = Services(fleet, reloader, settings, batches, conversations)
+    downloads = Downloads(fleet, reloader)
+    services = Services(fleet, reloader, settings, downloads, batches, conversations)
     for dialect in dialects:
         for router in dialect.all_routers(services):
             app.include_router(router)

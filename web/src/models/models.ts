@@ -45,6 +45,7 @@ export interface Card {
 
 export interface StatusEvent {
   model: string;
+  event?: "model_status";
   data: { status: Exclude<ModelState, "failed">; progress?: { value: number } };
 }
 

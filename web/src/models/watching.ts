@@ -31,6 +31,11 @@ export const obstacle = computed<{ text: string; needsKey: boolean; noModel: boo
 /** Why the server refused to load or unload a model. Most keys have no permission. */
 export const forbidden = signal<string | null>(null);
 
+/** An event of `/models/sse`. Those of downloads go to admin keys. */
+type ModelsEvent =
+  | (StatusEvent & { event: "model_status" })
+  | { event: "models_reload" | "model_remove" | "download_progress" | "download_finished" | "download_failed" };
+
 const LONGEST_PAUSE_MS = 15_000;
 
 /** A browser allows few connections to a host, so a hidden page has none. */
@@ -59,7 +64,11 @@ async function watch(signal: AbortSignal): Promise<void> {
       await list(signal);
       connection.value = { state: "open", problem: null };
       pause = 500;
-      for await (const { data } of getEvents("/models/sse", signal)) await happened(JSON.parse(data), signal);
+      for await (const { data } of getEvents("/models/sse", signal)) {
+        const event: ModelsEvent = JSON.parse(data);
+        if (event.event === "model_status") await happened(event, signal);
+        else if (event.event === "models_reload" || event.event === "model_remove") await list(signal);
+      }
       connection.value = { state: "lost", problem: TEXT.models.connectionClosed };
     } catch (error) {
       if (signal.aborted) return;

@@ -10,7 +10,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -31,8 +31,24 @@ _QUANTISATION = re.compile(
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
-Progress = Callable[[str, int, int], None]
-"""Called with the digest of a file, its bytes so far and its size. An exception from it ends the download."""
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """How much of a file has been downloaded."""
+
+    url: str
+    digest: str
+    done: int
+    """Bytes."""
+    total: int
+
+
+Progress = Callable[[Transfer], None]
+"""Called while files are downloaded. It may raise `PullCancelled`; the next pull continues the download."""
+
+
+class PullCancelled(Exception):
+    """The download is not wanted any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,10 @@ class Source:
             raise PullFailed(f"{text!r} is not a model on the hub: use OWNER/NAME[@REVISION][:QUANTISATION]")
         return cls(repository, quantisation or None, revision or None, file)
 
+    def __str__(self) -> str:
+        revision, quantisation = self.revision, self.quantisation
+        return self.repository + (f"@{revision}" if revision else "") + (f":{quantisation}" if quantisation else "")
+
     def choose(self, names: Sequence[str]) -> list[str]:
         """All files of the model, out of the names of all files. Raises `PullFailed` if there is none."""
         try:
@@ -64,7 +84,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class _RemoteFile:
+class RemoteFile:
     name: str
     size: int
     digest: str
@@ -79,15 +99,26 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddock" / "models"
 
 
-def choose(names: Sequence[str], quantisation: str | None) -> list[str]:
-    """All files of the requested model. Raises `PullFailed` if there is none."""
+def verified_files(folder: Path) -> VerifiedFiles:
+    """What was pulled into this folder."""
+    return VerifiedFiles(folder, folder / STAGING)
+
+
+def models_among(names: Iterable[str]) -> dict[str, list[str]]:
+    """The files of each model of a repository, by its name without the numbers of parts."""
     models: dict[str, list[str]] = {}
     for name in sorted(names):
         if name.endswith(SUFFIX) and not is_projector(name):
             models.setdefault(without_part(name), []).append(name)
+    return models
+
+
+def choose(names: Sequence[str], quantisation: str | None) -> list[str]:
+    """All files of the requested model. Raises `PullFailed` if there is none."""
+    models = models_among(names)
     if not models:
         raise PullFailed("it has no GGUF model")
-    labels = {model: _label(model) for model in models}
+    labels = {model: label_of(model) for model in models}
     for wanted in _USUAL if quantisation is None else (quantisation.upper(),):
         for model, label in labels.items():
             if wanted in (label, label.removeprefix("UD-")):
@@ -107,14 +138,14 @@ def _with_file(names: Sequence[str], file: str) -> list[str]:
 def quantisations(folder: Path) -> list[str]:
     """The pulled models, as `OWNER/NAME:QUANTISATION`."""
     found = {
-        f"{path.relative_to(folder).parts[0]}/{path.relative_to(folder).parts[1]}:{_label(without_part(path.name))}"
+        f"{path.relative_to(folder).parts[0]}/{path.relative_to(folder).parts[1]}:{label_of(without_part(path.name))}"
         for path in folder.glob(f"*/*/**/*{SUFFIX}")
         if not is_projector(path.name) and not path.relative_to(folder).parts[0].startswith(".")
     }
     return sorted(found)
 
 
-def _label(model: str) -> str:
+def label_of(model: str) -> str:
     """The quantisation in a model's name, or the name itself."""
     return next(reversed(_QUANTISATION.findall(model)), PurePosixPath(model).name).upper()
 
@@ -125,16 +156,16 @@ def pull(
     *,
     token: str | None = None,
     say: Callable[[str], None],
-    progress: Progress = lambda digest, completed, total: None,
+    progress: Progress = lambda transfer: None,
 ) -> Path:
     """Download a model to `folder/owner/name/` and return its first file. Files that match the hub's digest are kept.
 
     Raises `PullFailed`, or `HubUnreachable` for network errors.
     """
-    revision, files = _listed(source.repository, source.revision, token)
+    revision, files = repository_files(source.repository, source.revision, token)
     chosen = source.choose(list(files))
     target = folder / source.repository
-    verified = VerifiedFiles(folder, folder / STAGING)
+    verified = verified_files(folder)
     try:
         missing = [files[name] for name in chosen if not _is_there(target / name, files[name], verified, say)]
         parts = [
@@ -165,7 +196,7 @@ def pulled(source: Source, folder: Path) -> Path:
             raise
         return cached / source.choose(_names_below(cached))[0]
     if source.revision is not None:
-        verified = VerifiedFiles(folder, folder / STAGING)
+        verified = verified_files(folder)
         for name in chosen:
             known = verified[target / name]
             if known is None or known.revision != source.revision:
@@ -178,11 +209,11 @@ def _names_below(folder: Path) -> list[str]:
     return [path.relative_to(folder).as_posix() for path in folder.rglob(f"*{SUFFIX}")]
 
 
-def _listed(repository: str, wanted: str | None, token: str | None) -> tuple[str, dict[str, _RemoteFile]]:
+def repository_files(repository: str, wanted: str | None, token: str | None) -> tuple[str, dict[str, RemoteFile]]:
     """The commit and its files. All files are fetched from that commit, even if the branch moves meanwhile."""
     from huggingface_hub import HfApi
 
-    with _hub_errors(repository):
+    with hub_errors(repository):
         info = HfApi(token=token).model_info(repository, revision=wanted, files_metadata=True)
     commit = info.sha or ""
     if not _COMMIT.fullmatch(commit) or (wanted and _COMMIT.fullmatch(wanted) and commit != wanted):
@@ -194,11 +225,11 @@ def _listed(repository: str, wanted: str | None, token: str | None) -> tuple[str
         if ".." in path.parts or path.is_absolute() or any(part.startswith(".") for part in path.parts):
             continue  # outside the folder, or hidden
         if file.size is not None and re.fullmatch(r"[0-9a-f]{40,64}", digest := sha256 or file.blob_id or ""):
-            files[file.rfilename] = _RemoteFile(file.rfilename, file.size, digest, sha256 is not None)
+            files[file.rfilename] = RemoteFile(file.rfilename, file.size, digest, sha256 is not None)
     return commit, files
 
 
-def _is_there(path: Path, remote: _RemoteFile, verified: VerifiedFiles, say: Callable[[str], None]) -> bool:
+def _is_there(path: Path, remote: RemoteFile, verified: VerifiedFiles, say: Callable[[str], None]) -> bool:
     if not path.is_file() or path.stat().st_size != remote.size:
         return False
     known = verified[path]
@@ -214,22 +245,22 @@ def _is_there(path: Path, remote: _RemoteFile, verified: VerifiedFiles, say: Cal
 class _Watched:
     """A file whose writes are reported."""
 
-    def __init__(self, file: Any, remote: _RemoteFile, progress: Progress) -> None:
-        self._file, self._remote, self._progress = file, remote, progress
+    def __init__(self, file: Any, written: Callable[[int], None]) -> None:
+        self._file, self._written = file, written
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
     def write(self, data: bytes) -> int:
         written: int = self._file.write(data)
-        self._progress(self._remote.digest, self._file.tell(), self._remote.size)
+        self._written(self._file.tell())
         return written
 
 
 def _staged(
     repository: str,
     revision: str,
-    remote: _RemoteFile,
+    remote: RemoteFile,
     staging: Path,
     token: str | None,
     say: Callable[[str], None],
@@ -255,11 +286,16 @@ def _staged(
         if (free := shutil.disk_usage(staging).free) < remote.size - present:
             raise PullFailed(f"{remote.name} needs {remote.size - present} more bytes, but {staging} has {free} free")
         say(f"{'resuming' if present else 'pulling'} {remote.name} of {repository}")
-        progress(remote.digest, present, remote.size)
-        with _hub_errors(repository):
+        url = hf_hub_url(repository, remote.name, revision=revision, endpoint=constants.ENDPOINT)
+
+        def report(done: int) -> None:
+            progress(Transfer(url, remote.digest, done, remote.size))
+
+        report(present)
+        with hub_errors(repository):
             http_get(
-                hf_hub_url(repository, remote.name, revision=revision, endpoint=constants.ENDPOINT),
-                _Watched(file, remote, progress),  # type: ignore[arg-type]  # what http_get uses of a file
+                url,
+                _Watched(file, report),  # type: ignore[arg-type]  # what http_get uses of a file
                 resume_size=present,
                 headers=build_hf_headers(token=token),
                 expected_size=remote.size,
@@ -275,7 +311,7 @@ def _staged(
 
 
 def _is_linked_from_cache(
-    repository: str, revision: str, remote: _RemoteFile, part: Path, say: Callable[[str], None]
+    repository: str, revision: str, remote: RemoteFile, part: Path, say: Callable[[str], None]
 ) -> bool:
     """Link the file if the hub's own cache has it."""
     found = hub_cache.cached_file(repository, revision, remote.name)
@@ -289,7 +325,7 @@ def _is_linked_from_cache(
 
 
 @contextmanager
-def _hub_errors(repository: str) -> Iterator[None]:
+def hub_errors(repository: str) -> Iterator[None]:
     """Translate huggingface_hub's errors to one-line errors of our own."""
     from huggingface_hub import constants
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
@@ -297,6 +333,8 @@ def _hub_errors(repository: str) -> Iterator[None]:
     hub = constants.ENDPOINT
     try:
         yield
+    except PullCancelled:
+        raise
     except GatedRepoError:
         raise PullFailed(
             f"{repository} is gated: accept its terms at {hub}/{repository}, then pass a token (--token, HF_TOKEN)"

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,9 @@ class Verified(msgspec.Struct, frozen=True):
     revision: str = ""
     """The repository's revision when the file was last pulled."""
 
+    def describes(self, path: Path) -> bool:
+        return _state(path) == (self.size, self.written, self.inode)
+
 
 class VerifiedFiles:
     """Stored as JSON in the staging folder, by path below the models' folder."""
@@ -32,7 +36,7 @@ class VerifiedFiles:
     def __getitem__(self, path: Path) -> Verified | None:
         """The entry of a file that has not changed since its check, or None."""
         known = self._read().get(str(path.relative_to(self._folder)))
-        return known if known is not None and _state(path) == (known.size, known.written, known.inode) else None
+        return known if known is not None and known.describes(path) else None
 
     def add(self, path: Path, digest: str, revision: str) -> None:
         """If the entry cannot be written, the file is checked again next time."""
@@ -45,6 +49,19 @@ class VerifiedFiles:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             temporary.write_bytes(msgspec.json.encode(known | {name: now}))
             temporary.replace(self._file)
+
+    def unchanged(self) -> set[Path]:
+        """The files that have not changed since their check."""
+        known = {self._folder / name: entry for name, entry in self._read().items()}
+        return {path for path, entry in known.items() if entry.describes(path)}
+
+    def delete(self, paths: Iterable[Path]) -> None:
+        """Delete files, and the folders of repositories that are empty then."""
+        for path in paths:
+            path.unlink(missing_ok=True)
+            for parent in path.relative_to(self._folder).parents[:-1]:
+                with contextlib.suppress(OSError):  # not empty
+                    (self._folder / parent).rmdir()
 
     def _read(self) -> dict[str, Verified]:
         try:

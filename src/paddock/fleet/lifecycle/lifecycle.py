@@ -17,7 +17,10 @@ from paddock.fleet.lifecycle.broadcast import Broadcast
 from paddock.fleet.lifecycle.model_state import ModelState, ModelStatus
 from paddock.fleet.lifecycle.policy import Bytes, Limits, Phase, decide
 from paddock.fleet.lifecycle.preconditions import (
+    LoadForecast,
     check_loadable,
+    current_limits,
+    forecast,
     not_served,
     reserve_embeddings,
     server_stopping,
@@ -133,6 +136,14 @@ class Lifecycle:
         """Count the memory for embeddings of a model that generates. Raises `InsufficientMemory`."""
         if (state := self._models.get(name)) is not None:
             await reserve_embeddings(state, self._accounts, self._rules, self._models.values())
+
+    async def limits(self) -> Bytes:
+        """The most that all models together may take on each device now."""
+        return (await current_limits(self._accounts, self._rules, self._models.values())).memory
+
+    async def fits(self, model: Model) -> LoadForecast:
+        """What a load of this model would take. It may have other options than the one that is served."""
+        return await forecast(model, self._accounts, self._rules, self._models.values())
 
     async def unload(self, name: str) -> bool:
         """Unload a model after its running requests. New requests load it again. False if it was not loaded."""

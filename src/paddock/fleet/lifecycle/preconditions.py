@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from paddock.errors import ModelCrashing, ModelLoadFailed, ModelUnloaded, ServerStopping
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.model_state import ModelState
+from paddock.fleet.lifecycle.policy import Bytes, Candidate, Limits, decide
 from paddock.fleet.lifecycle.rules import Rules
-from paddock.fleet.memory.accounts import Accounts
+from paddock.fleet.memory.accounts import Accounts, insufficient
+from paddock.fleet.memory.estimate import Estimate
 
 _SHORT_BACKOFF = 2.0
 """A request waits for a failed model's backoff up to this many seconds."""
@@ -45,6 +49,46 @@ async def reserve_embeddings(state: ModelState, accounts: Accounts, rules: Rules
         if state.phase != "unloaded":
             accounts.check_embeddings(state, extra, rules, states)
         state.embeddings = extra
+
+
+@dataclass(frozen=True, slots=True)
+class LoadForecast:
+    """What a load would take."""
+
+    model: Model
+    estimate: Estimate | None
+    """None if it cannot be loaded."""
+    limit: Bytes
+    """The most that all models together may take on each device now."""
+    problem: str | None
+    """Why it cannot be loaded, or does not fit."""
+
+
+async def current_limits(accounts: Accounts, rules: Rules, states: Iterable[ModelState]) -> Limits:
+    """What all models together may take, as measured now."""
+    if rules.check_memory:
+        await accounts.refresh()
+    return accounts.limits(rules, [state for state in states if state.phase != "unloaded"])
+
+
+async def forecast(model: Model, accounts: Accounts, rules: Rules, states: Iterable[ModelState]) -> LoadForecast:
+    """Whether a model could be loaded, after idle models have made room for it."""
+    problem = await asyncio.to_thread(model.problem)
+    limits = await current_limits(accounts, rules, states)
+    if problem is not None:
+        return LoadForecast(model, None, limits.memory, problem)
+    needs = await asyncio.to_thread(accounts.needs, model)
+    loaded = [state for state in states if state.phase != "unloaded" and state.model.name != model.name]
+    candidate = Candidate(model.name, needs, waiting_since=0.0)
+    shortage = decide([*(state.candidate() for state in loaded), candidate], limits, time.monotonic()).impossible.get(
+        model.name
+    )
+    return LoadForecast(
+        model,
+        await asyncio.to_thread(accounts.estimate, model),
+        limits.memory,
+        None if shortage is None else insufficient(model.name, shortage).message,
+    )
 
 
 def server_stopping() -> ServerStopping:

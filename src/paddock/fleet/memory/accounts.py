@@ -13,6 +13,7 @@ from paddock.fleet.lifecycle.model_state import ModelState
 from paddock.fleet.lifecycle.policy import Bytes, Limits, Shortage
 from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.cache_shares import cache_room, cache_shares, is_significant
+from paddock.fleet.memory.estimate import Estimate
 from paddock.fleet.memory.fit import Room
 
 _RETRY_SECONDS = 10
@@ -46,6 +47,10 @@ class Accounts:
     def changed(self) -> None:
         """A worker started or ended."""
         self._memory.changed()
+
+    def estimate(self, model: Model) -> Estimate | None:
+        """The memory that a model would take by its parts; None if unknown."""
+        return model.estimate(gpu=self._gpu)
 
     def needs(self, model: Model) -> dict[str, int]:
         """The memory that a model would take, estimated from its header; empty if unknown."""

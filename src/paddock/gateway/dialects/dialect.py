@@ -23,6 +23,7 @@ from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.framing import SSE, Framing
 from paddock.gateway.http.openapi import Error, describe
 from paddock.gateway.http.responses import JSON, ErrorFormat, error_body
+from paddock.gateway.ops.downloads import Downloads
 from paddock.gateway.ops.reload import Reloader
 
 
@@ -33,6 +34,7 @@ class Services:
     fleet: Fleet
     reloader: Reloader
     settings: ServerSettings
+    downloads: Downloads
     batches: Batches | None = None
     """None where there are none, as on a cluster."""
     conversations: Conversations | None = None

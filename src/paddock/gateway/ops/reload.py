@@ -92,7 +92,7 @@ class Reloader:
                 catalogue = await self._open_catalogue(self._manager)
             except StartupError as error:
                 raise _nothing_changed(error) from None
-            return self._fleet.reload(catalogue, Rules.of(self._manager), keep_templates=True)
+            return self._fleet.reload(catalogue, Rules.of(self._manager), keep_changes=True)
 
     async def watch(self) -> None:
         """Check the models directory periodically, so that new files are served without a reload.

@@ -21,6 +21,7 @@ from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.fields import Nothing
 from paddock.gateway.http.openapi import Success, describe
 from paddock.gateway.http.responses import JSON, struct_from
+from paddock.gateway.ops.downloads import Downloads, ModelChange
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +47,7 @@ class _Background:
 
 
 def admin_routes(services: Services) -> APIRouter:
-    fleet, max_body = services.fleet, services.settings.max_body_bytes
+    fleet, downloads, max_body = services.fleet, services.downloads, services.settings.max_body_bytes
     router = APIRouter(tags=["admin"])
     background = _Background()
 
@@ -63,11 +64,16 @@ def admin_routes(services: Services) -> APIRouter:
             )
         )
 
-    @router.post("/admin/load", **describe(schema.Done, body=schema.NamedModel))
+    def to_load(body: schema.LoadRequest) -> Model:
+        """The model, with the options of the request."""
+        model = fleet.catalogue.named(body.model)
+        return model if body.options is None else fleet.set_load_options(model, body.options.chosen())
+
+    @router.post("/admin/load", **describe(schema.Done, body=schema.LoadRequest))
     async def load(request: Request) -> Response:
         """Load a model, and answer when it is loaded. Earlier failures are forgotten."""
-        body = await read_body(request, schema.NamedModel, limit=max_body)
-        model = fleet.catalogue.named(body.model)
+        body = await read_body(request, schema.LoadRequest, limit=max_body)
+        model = to_load(body)
         await fleet.load(model)
         return JSON(schema.Done(models=[model.name]))
 
@@ -116,26 +122,32 @@ def admin_routes(services: Services) -> APIRouter:
 
     # ── llama-server's router ────────────────────────────────────────────────────────────────────────────────────────
 
-    @router.post("/models/load", **describe(Success, body=schema.NamedModel))
+    @router.post("/models/load", **describe(Success, body=schema.LoadRequest))
     async def begin_to_load(request: Request) -> Response:
         """Start loading a model; `/models/sse` and `/models` show the progress."""
-        body = await read_body(request, schema.NamedModel, limit=max_body)
-        model = fleet.catalogue.named(body.model)
+        body = await read_body(request, schema.LoadRequest, limit=max_body)
+        model = to_load(body)
         background.begin(fleet.load(model), "loading", model)
         return JSON(Success())
 
     @router.post("/models/unload", **describe(Success, body=schema.NamedModel))
     async def begin_to_unload(request: Request) -> Response:
-        """Unload a model after its running requests."""
+        """Unload a model after its running requests, or cancel a download."""
         body = await read_body(request, schema.NamedModel, limit=max_body)
+        if downloads.cancel(body.model):
+            return JSON(Success())
         model = fleet.catalogue.named(body.model)
         background.begin(fleet.unload(model), "unloading", model)
         return JSON(Success())
 
-    @router.get("/models/sse", **describe(events=(schema.ModelEvent,)))
+    @router.get("/models/sse", **describe(events=(schema.ModelEvent, schema.DownloadProgress, schema.ModelsEvent)))
     async def watch(request: Request) -> Response:
-        """State changes of models as events. The first events are the current states."""
-        return EventStream(_events(fleet, caller_of(request)))
+        """State changes of models as events. The first events are the current states. Admin keys also get the progress
+        of downloads, and deletions.
+        """
+        caller = caller_of(request)
+        states = _events(fleet, caller)
+        return EventStream(_beside(states, _changes(downloads)) if caller.admin else states)
 
     return router
 
@@ -145,6 +157,42 @@ async def _events(fleet: Fleet, caller: Caller) -> AsyncGenerator[bytes]:
         async for status in watching:
             if caller.may_use(status.model):
                 yield _event(status)
+
+
+async def _beside(events: AsyncGenerator[bytes], others: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    """The events of both as they come, until the first ends."""
+    queue: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+
+    async def pass_on(source: AsyncGenerator[bytes]) -> None:
+        async with aclosing(source):
+            async for event in source:
+                await queue.put(event)
+
+    async def pass_on_to_the_end() -> None:
+        await pass_on(events)
+        await queue.put(None)
+
+    tasks = [asyncio.ensure_future(pass_on_to_the_end()), asyncio.ensure_future(pass_on(others))]
+    try:
+        while (event := await queue.get()) is not None:
+            yield event
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _changes(downloads: Downloads) -> AsyncGenerator[bytes]:
+    async with aclosing(downloads.watch()) as changes:
+        async for change in changes:
+            yield b"data: " + _encode(_change(change)) + b"\n\n"
+
+
+def _change(change: ModelChange) -> schema.DownloadProgress | schema.ModelsEvent:
+    if change.event == "download_progress":
+        files = {url: schema.FileProgress(file.done, file.total) for url, file in change.files.items()}
+        return schema.DownloadProgress(change.model, change.event, files)
+    return schema.ModelsEvent(change.model, change.event, schema.ChangeReason(change.reason))
 
 
 def _event(status: ModelStatus) -> bytes:

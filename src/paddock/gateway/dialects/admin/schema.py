@@ -3,13 +3,37 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import msgspec
+from pydantic import Field
 
-from paddock.gateway.http.fields import BodyFields
-from paddock.types import SandboxState
+from paddock.fleet import LoadOptions
+from paddock.gateway.http.fields import BodyFields, Fields
+from paddock.types import CacheType, SandboxState
 
 
 class NamedModel(BodyFields):
     model: str
+
+
+class ChosenOptions(Fields):
+    """Options of a load. Those that are absent are as the settings say."""
+
+    n_ctx: int | None = Field(None, ge=0, le=1 << 30)
+    """Context size in tokens; 0: the longest that the model supports."""
+    n_gpu_layers: int | None = Field(None, ge=-1, le=1 << 30)
+    """Layers on the GPU; -1: all."""
+    parallel: int | None = Field(None, ge=1, le=255)
+    """The most requests that run in parallel."""
+    cache_type_k: CacheType | None = None
+    cache_type_v: CacheType | None = None
+
+    def chosen(self) -> LoadOptions:
+        return LoadOptions(**self.model_dump())
+
+
+class LoadRequest(NamedModel):
+    options: ChosenOptions | None = None
+    """If given, the model is loaded with these options until the next reload of the settings. `{}` restores those of
+    the settings."""
 
 
 class UnloadRequest(NamedModel):
@@ -124,9 +148,39 @@ class ModelStatusData(msgspec.Struct, omit_defaults=True):
     """The failure because of which it is not loaded."""
 
 
+class FileProgress(msgspec.Struct):
+    done: int
+    """Bytes."""
+    total: int
+
+
 class ModelEvent(msgspec.Struct):
     """llama-server's event about a state change of a model."""
 
     model: str
     event: Literal["model_status"]
     data: ModelStatusData
+
+
+class DownloadProgress(msgspec.Struct):
+    """llama-server's event about a running download, for admin keys."""
+
+    model: str
+    """The name of the download."""
+    event: Literal["download_progress"]
+    data: dict[str, FileProgress]
+    """By the address of the file."""
+
+
+class ChangeReason(msgspec.Struct, omit_defaults=True):
+    error: str | None = None
+    """Why a download has failed."""
+
+
+class ModelsEvent(msgspec.Struct):
+    """llama-server's other events about models, for admin keys."""
+
+    model: str
+    """`*` for all models."""
+    event: Literal["download_finished", "download_failed", "model_remove", "models_reload"]
+    data: ChangeReason

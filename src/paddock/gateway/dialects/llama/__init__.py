@@ -56,9 +56,6 @@ LLAMA: Final = Dialect(
             *ABSENT_ROUTES,
         ],
         # These change something for all callers, or show other callers' requests.
-        "admin": [
-            *("GET /slots", "POST /slots/{id_slot}", "POST /props", "POST /lora-adapters"),
-            "DELETE /models",
-        ],
+        "admin": ["GET /slots", "POST /slots/{id_slot}", "POST /props", "POST /lora-adapters"],
     },
 )

@@ -9,7 +9,6 @@ from paddock.errors import FeatureDisabled, InvalidRequest, NotSupported
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.fields import BodyFields
-from paddock.gateway.http.openapi import Success, describe
 
 _REASONING_END = "reasoning_end"
 
@@ -50,13 +49,6 @@ def absent_routes(services: Services) -> APIRouter:
     async def proxy_to_mcp_server() -> Response:
         """Refused: the server sends no requests for web pages."""
         raise FeatureDisabled("this feature is disabled: Paddock is no proxy for web pages (--ui-mcp-proxy)")
-
-    @router.delete("/models", tags=["models"], **describe(Success))
-    async def delete_model() -> Response:
-        """Refused: no request deletes files."""
-        raise FeatureDisabled(
-            "this feature is disabled: models are not deleted over HTTP. Remove the file, then POST /models"
-        )
 
     return router
 

@@ -10,21 +10,17 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import msgspec
-import structlog
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from paddock.errors import (
     FeatureDisabled,
-    HubUnreachable,
     InvalidRequest,
     ModelNotFound,
     NotSupported,
-    PullFailed,
-    Unavailable,
 )
-from paddock.fleet.catalogue.hub import Source, pull
+from paddock.fleet.catalogue.hub import Source
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.ollama import names
 from paddock.gateway.dialects.ollama.created import Created
@@ -40,12 +36,10 @@ from paddock.gateway.http.framing import NDJSON
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_MESSAGES
+from paddock.gateway.ops.downloads import hub_source
 
-_log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
 _LONGEST_TEXT = 1 << 20
-_PAUSE = 0.25
-"""Seconds between two reports of a download."""
 
 
 class _Named(BodyFields):
@@ -197,10 +191,9 @@ def managing_routes(services: Services, resolver: Resolver) -> APIRouter:
                     "hf.co/OWNER/NAME[:QUANTISATION] from the Hugging Face hub",
                     param="model",
                 ) from None
-        folder = reloader.models_directory
-        if source is not None and folder is None:
-            raise FeatureDisabled("this server serves no folder of models: start it with --models-dir to pull models")
-        events = _pulled(services, resolver, name, source, folder)
+        if source is not None:
+            _ = services.downloads.folder  # refused before the stream begins
+        events = _pulled(services, resolver, name, source)
         if body.stream:
             return EventStream(events, NDJSON)
         await until_disconnect(request, _finished(events))
@@ -233,10 +226,7 @@ def _source(name: str) -> Source | None:
     rest = name.removeprefix("https://").removeprefix("http://")
     for host in ("hf.co/", "huggingface.co/"):
         if rest.startswith(host):
-            try:
-                return Source.parse(rest.removeprefix(host).removesuffix(names.LATEST))
-            except PullFailed as error:
-                raise InvalidRequest(error.message, param="model") from None
+            return hub_source(rest.removeprefix(host).removesuffix(names.LATEST))
     return None
 
 
@@ -253,76 +243,28 @@ async def _finished(events: AsyncGenerator[bytes]) -> None:
             pass
 
 
-async def _pulled(
-    services: Services, resolver: Resolver, name: str, source: Source | None, folder: Path | None
-) -> AsyncGenerator[bytes]:
+async def _pulled(services: Services, resolver: Resolver, name: str, source: Source | None) -> AsyncGenerator[bytes]:
     """The lines of a download. Closing it ends the download, which the next one continues."""
     yield _line(status="pulling manifest")
-    if source is not None and folder is not None:
-        download = _Download(source, folder)
+    if source is not None:
+        downloads = services.downloads
+        is_ours = downloads.running(str(source)) is None
+        download = downloads.begin(source)
         try:
-            async with aclosing(download.lines()) as lines:
-                async for line in lines:
-                    yield line
+            async with aclosing(downloads.follow(download)) as transfers:
+                async for file in transfers:
+                    status = f"pulling {file.digest[:12]}"
+                    yield _line(status=status, digest=f"sha256:{file.digest}", total=file.total, completed=file.done)
         finally:
-            download.is_cancelled = True
-        path = download.path
+            if is_ours:
+                downloads.cancel(download.name)  # if it is still running: the client has disconnected
         yield _line(status="verifying sha256 digest")
-        await services.reloader.rescan()
-        model = next((one for one in services.fleet.catalogue if Path(one.path) == path), None)
-        if model is None:
-            raise Unavailable(f"{path.name} was downloaded, but it is not served: another model has its name")
+        model = download.model
+        assert model is not None, "it has finished"
         yield _line(status="writing manifest")
-        files = [file.path for file in model.files]
-        made = Created(base=model.name, modified=time.time(), files=files)
+        made = Created(base=model.name, modified=time.time(), files=[file.path for file in model.files])
         await asyncio.to_thread(resolver.created.change, lambda models: models.update({names.canonical(name): made}))
-        _log.info("pulled", model=model.name, source=name)
     yield _line(status="success")
-
-
-class _Cancelled(Exception):
-    """The client has disconnected."""
-
-
-class _Download:
-    """A download on a thread."""
-
-    def __init__(self, source: Source, folder: Path) -> None:
-        self._source, self._folder = source, folder.absolute()
-        self._seen: dict[str, tuple[int, int]] = {}
-        self.is_cancelled = False
-        self.path = Path()
-
-    async def lines(self) -> AsyncGenerator[bytes]:
-        running = asyncio.ensure_future(asyncio.to_thread(self._pull))
-        running.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may wait for it
-        reported: dict[str, tuple[int, int]] = {}
-        done = False
-        while not done:
-            await asyncio.wait({running}, timeout=_PAUSE)
-            done = running.done()
-            for digest, (completed, total) in self._seen.copy().items():
-                if reported.get(digest) != (completed, total):
-                    reported[digest] = (completed, total)
-                    status = f"pulling {digest[:12]}"
-                    yield _line(status=status, digest=f"sha256:{digest}", total=total, completed=completed)
-        try:
-            self.path = running.result()
-        except HubUnreachable as error:
-            raise Unavailable(error.message, retry_after=5) from None
-        except PullFailed as error:
-            raise InvalidRequest(error.message, param="model") from None
-
-    def _pull(self) -> Path:
-        from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]  # documented
-
-        disable_progress_bars()
-        return pull(self._source, self._folder, say=lambda line: _log.info(line), progress=self._progress)
-
-    def _progress(self, digest: str, completed: int, total: int) -> None:
-        if self.is_cancelled:
-            raise _Cancelled
-        self._seen[digest] = (completed, total)
 
 
 def _line(**fields: Any) -> bytes:

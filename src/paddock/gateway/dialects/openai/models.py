@@ -9,15 +9,15 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from paddock.errors import UnsupportedParameter
 from paddock.fleet import Description, ModelStatus
 from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.fields import BodyFields
-from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.openapi import Success, describe
 from paddock.gateway.http.responses import JSON, struct_from
 from paddock.gateway.http.scope import IGNORED
+from paddock.gateway.ops.downloads import hub_source
 from paddock.types import MediaKind, ModelInfo, ModelKind
 
 
@@ -69,7 +69,8 @@ class ModelCard(msgspec.Struct, kw_only=True):
     architecture: ModelModalities = msgspec.field(default_factory=ModelModalities)
     source: Literal["models_dir", "preset"] | None
     """`models_dir`: a file of the models directory; `preset`: an entry of the settings."""
-    can_remove: bool = False
+    can_remove: bool
+    """Whether `DELETE /models` deletes its files: it was downloaded into the models directory."""
 
 
 class OllamaDetails(msgspec.Struct, kw_only=True):
@@ -105,9 +106,10 @@ class ModelList(msgspec.Struct, kw_only=True):
 
 
 class Download(BodyFields):
-    """What llama-server's router takes. Only an empty body is accepted."""
+    """What llama-server's router takes."""
 
     model: str | None = None
+    """`OWNER/NAME[@REVISION][:QUANTISATION]` on the hub. `/models/sse` shows its progress."""
 
 
 def model_routes(services: Services) -> APIRouter:
@@ -119,8 +121,17 @@ def model_routes(services: Services) -> APIRouter:
         found = await asyncio.to_thread(
             lambda: [(one.model.description(), one.model.problem(), one.model.media()) for one in statuses]
         )
+        removable = await asyncio.to_thread(services.downloads.removable, [one.model for one in statuses])
         return [
-            _card(status, description, problem, fleet.info(status.model), await fleet.kind(status.model), media)
+            _card(
+                status,
+                description,
+                problem,
+                fleet.info(status.model),
+                await fleet.kind(status.model),
+                media,
+                can_remove=status.model.name in removable,
+            )
             for status, (description, problem, media) in zip(statuses, found, strict=True)
         ]
 
@@ -135,13 +146,13 @@ def model_routes(services: Services) -> APIRouter:
     @router.post("/models", **describe(ModelList, body=Download, optional=True))
     @router.post("/v1/models", **describe(ModelList, body=Download, optional=True))
     async def reload_models(request: Request, reload: bool = True) -> Response:
-        """Read the settings and the models directory again, as `POST /admin/reload` does, and list the models."""
+        """Read the settings and the models directory again, as `POST /admin/reload` does, and list the models. With
+        `model` in the body, start to download that model from the hub instead, as llama-server does.
+        """
         body = await read_body(request, Download, limit=services.settings.max_body_bytes, optional=True)
         if body.model is not None:
-            raise UnsupportedParameter(
-                f"models are not downloaded over HTTP: run `paddock pull {body.model}`, then POST /models",
-                param="model",
-            )
+            services.downloads.begin(hub_source(body.model))
+            return JSON(Success())
         if reload:
             await services.reloader.reload()
         return await listed(request)
@@ -169,6 +180,8 @@ def _card(
     info: ModelInfo | None,
     kind: ModelKind | None,
     media: tuple[MediaKind, ...],
+    *,
+    can_remove: bool,
 ) -> ModelCard:
     model = status.model
     return ModelCard(
@@ -186,6 +199,7 @@ def _card(
         ),
         meta=struct_from(ModelMeta, description, n_ctx=None if info is None else info.n_ctx, loaded=info is not None),
         architecture=ModelModalities(("text", *(media if info is None else info.media))),
+        can_remove=can_remove,
     )
 
 
