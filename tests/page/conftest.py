@@ -33,6 +33,8 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
     """A person's browser with nothing in it yet."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
     context.set_default_timeout(120_000)  # for the same reason
+    # Titles would change while tests look for them.
+    context.add_init_script("localStorage.setItem('paddock.titles', 'off')")
     yield context
     context.close()
 

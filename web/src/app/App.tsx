@@ -1,5 +1,6 @@
 import { useEffect } from "preact/hooks";
 import { Chat } from "../chat/Chat";
+import { searchHistory } from "../chat/panels";
 import { Live } from "../live/Live";
 import { Playground } from "../playground/Playground";
 import { TEXT } from "../text";
@@ -26,9 +27,16 @@ function openShortcuts(): void {
   showShortcuts.value = true;
 }
 
+/** The history is part of the chat. */
+function searchFromAnywhere(): void {
+  if (route.peek().view !== "chat") location.hash = backTo("chat");
+  // After the chat is shown.
+  setTimeout(searchHistory);
+}
+
 export function App() {
   const { view } = route.value;
-  useEffect(() => onKeys({ "?": openShortcuts, "mod+shift+?": openShortcuts }), []);
+  useEffect(() => onKeys({ "?": openShortcuts, "mod+shift+?": openShortcuts, "mod+k": searchFromAnywhere }), []);
   return (
     <>
       <header class="bar">

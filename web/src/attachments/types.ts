@@ -16,6 +16,10 @@ export interface MediaFile {
 
 export type Attachment = TextFile | MediaFile;
 
+export function isText(file: Attachment): file is TextFile {
+  return !("data" in file);
+}
+
 export function isMedia(file: Attachment): file is MediaFile {
   return "data" in file;
 }

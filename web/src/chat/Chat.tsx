@@ -10,7 +10,7 @@ import { later } from "../ui/later";
 import "./chat.css";
 import { TEXT } from "../text";
 import { Composer } from "./Composer";
-import { historyOpen, newChat, searchHistory, settingsOpen } from "./panels";
+import { historyOpen, newChat, settingsOpen } from "./panels";
 import { atWork, conversation, open, stop } from "./session";
 import { Thread } from "./Thread";
 
@@ -33,7 +33,6 @@ export function Chat() {
   useEffect(
     () =>
       onKeys({
-        "mod+k": searchHistory,
         "mod+shift+o": newChat,
         "mod+/": toggleModels,
         "mod+.": () => (settingsOpen.value = true),

@@ -26,6 +26,9 @@ export interface Running {
 /** The answers that this tab receives, by id. */
 export const running = signal<ReadonlyMap<string, Running>>(new Map());
 
+/** The answers that this page requested, also complete ones. */
+export const requestedHere = new Set<string>();
+
 const SAVED_EVERY_MS = 500;
 /** How often a lost connection of one answer is opened again. */
 const RECONNECTS = 20;
@@ -33,6 +36,7 @@ const RECONNECTS = 20;
 export function run(begun: AnswerMessage, isOurs: boolean): Running {
   const mine: Running = { now: signal({ answer: begun, progress: null }), abort: new AbortController(), isOurs };
   running.value = new Map(running.value).set(begun.id, mine);
+  if (isOurs) requestedHere.add(begun.id);
   return mine;
 }
 

@@ -1,7 +1,7 @@
 /** A branch of a conversation and its settings → the body of a chat completion. */
 
 import { dataUrl } from "../attachments/encoding";
-import { type Attachment, isMedia, type MediaFile, type TextFile } from "../attachments/types";
+import { type Attachment, isMedia, isText, type MediaFile, type TextFile } from "../attachments/types";
 import { parsed, type Settings } from "./settings";
 import type { Message } from "./tree";
 
@@ -55,7 +55,7 @@ async function asSent(message: Message): Promise<Record<string, unknown>> {
 /** Images and audio first, if there are any, then the text. */
 async function contentOf(content: string, attachments: Attachment[]): Promise<unknown> {
   const media = attachments.filter(isMedia);
-  const files = attachments.filter((file): file is TextFile => !isMedia(file));
+  const files = attachments.filter(isText);
   const text = withFiles(content, files);
   if (media.length === 0) return text;
   return [...(await Promise.all(media.map(partOf))), ...(text ? [{ type: "text", text }] : [])];

@@ -78,8 +78,10 @@ export type Messages = ReadonlyMap<string, Message>;
 export interface Conversation {
   id: string;
   title: string;
-  /** Whether the user set the title. */
+  /** Whether the user or a model set the title. */
   named: boolean;
+  pinned?: boolean;
+  folder?: string;
   created: number;
   updated: number;
   model: string | null;

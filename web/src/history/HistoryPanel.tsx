@@ -1,14 +1,16 @@
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { href } from "../app/route";
 import { newChat } from "../chat/panels";
 import { conversation as opened } from "../chat/session";
 import type { Conversation } from "../chat/tree";
 import { Icon, IconButton } from "../ui/Icon";
-import { removed, renamed, saveFile, takeFile } from "./actions";
+import { changed, removed, renamed, saveFile, takeFile } from "./actions";
 import "./history.css";
 import { TEXT } from "../text";
-import { periods } from "./periods";
+import { type Period, sections } from "./periods";
+import { SelectionBar } from "./SelectionBar";
 import type { Found } from "./search";
 import { all, conversations, load, search } from "./store";
 
@@ -17,6 +19,8 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
   const query = useSignal("");
   const results = useSignal<Found[] | null>(null);
   const chooser = useRef<HTMLInputElement>(null);
+  /** The chosen conversations; null: none are being chosen. */
+  const selected = useSignal<ReadonlySet<string> | null>(null);
   const asked = query.value.trim();
   const known = conversations.value;
   useEffect(() => {
@@ -60,21 +64,38 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
         />
       </label>
       <div class="history-list">
-        {periods(listed, new Date()).map(({ name, conversations }) => (
-          <section key={name} aria-label={name}>
-            <h2 class="small quiet">{name}</h2>
-            <ul>
-              {conversations.map((each) => (
-                <Entry key={each.id} conversation={each} excerpt={excerpts.get(each.id) ?? null} />
-              ))}
-            </ul>
-          </section>
+        {sections(listed, new Date()).map((section) => (
+          <Section key={`${section.isFolder ? "folder " : ""}${section.name}`} section={section} isOpen={asked !== ""}>
+            {section.conversations.map((each) => (
+              <Entry
+                key={each.id}
+                conversation={each}
+                excerpt={excerpts.get(each.id) ?? null}
+                selected={selected.value?.has(each.id) ?? null}
+                onSelect={() => {
+                  const next = new Set(selected.value);
+                  if (!next.delete(each.id)) next.add(each.id);
+                  selected.value = next;
+                }}
+              />
+            ))}
+          </Section>
         ))}
         {listed.length === 0 && (
           <p class="small quiet history-empty">{asked ? TEXT.history.noResults : TEXT.history.empty}</p>
         )}
       </div>
+      {selected.value && <SelectionBar ids={[...selected.value]} onDone={() => (selected.value = null)} />}
       <div class="history-foot">
+        <button
+          type="button"
+          class="plain small"
+          aria-pressed={selected.value !== null}
+          disabled={known.length === 0}
+          onClick={() => (selected.value = selected.value ? null : new Set())}
+        >
+          {TEXT.history.select}
+        </button>
         <button
           type="button"
           class="plain small"
@@ -103,7 +124,53 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
   );
 }
 
-function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt: string | null }) {
+/** A folder can be closed. */
+function Section({
+  section: { name, isFolder },
+  isOpen,
+  children,
+}: {
+  section: Period;
+  isOpen: boolean;
+  children: ComponentChildren;
+}) {
+  if (isFolder) {
+    return (
+      <details
+        class="folder"
+        open={isOpen || localStorage.getItem(FOLDER + name) !== "closed"}
+        onToggle={({ currentTarget }) => {
+          // A search opens all of them.
+          if (!isOpen) localStorage.setItem(FOLDER + name, currentTarget.open ? "open" : "closed");
+        }}
+      >
+        <summary class="small quiet">{name}</summary>
+        <ul>{children}</ul>
+      </details>
+    );
+  }
+  return (
+    <section aria-label={name}>
+      <h2 class="small quiet">{name}</h2>
+      <ul>{children}</ul>
+    </section>
+  );
+}
+
+const FOLDER = "paddock.folder.";
+
+function Entry({
+  conversation,
+  excerpt,
+  selected,
+  onSelect,
+}: {
+  conversation: Conversation;
+  excerpt: string | null;
+  /** Null: conversations are not being chosen. */
+  selected: boolean | null;
+  onSelect: () => void;
+}) {
   const renaming = useSignal(false);
   const link = useRef<HTMLAnchorElement>(null);
   const wasRenamed = useRef(false);
@@ -126,6 +193,16 @@ function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt:
       </li>
     );
   }
+  if (selected !== null) {
+    return (
+      <li class="entry">
+        <label class="entry-choice">
+          <input type="checkbox" aria-label={TEXT.history.selectOne(title)} checked={selected} onChange={onSelect} />
+          <span class="entry-title">{title}</span>
+        </label>
+      </li>
+    );
+  }
   return (
     <li class="entry">
       <a ref={link} href={href("chat", id)} aria-current={opened.value?.id === id ? "page" : undefined}>
@@ -133,6 +210,11 @@ function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt:
         {excerpt && <span class="small quiet entry-excerpt">{excerpt}</span>}
       </a>
       <span class="entry-tools">
+        <IconButton
+          icon="pin"
+          label={(conversation.pinned ? TEXT.history.unpin : TEXT.history.pin)(title)}
+          onClick={() => void changed([id], { pinned: !conversation.pinned })}
+        />
         <IconButton icon="edit" label={TEXT.history.rename(title)} onClick={() => (renaming.value = true)} />
         <IconButton
           icon="export"

@@ -6,9 +6,34 @@ import { TEXT } from "../text";
 export interface Period {
   name: string;
   conversations: Conversation[];
+  isFolder?: boolean;
 }
 
 const DAY = 24 * 60 * 60 * 1000;
+
+/** The pinned ones first, then the folders by name, then the others by time. */
+export function sections(conversations: Conversation[], now: Date): Period[] {
+  const pinned = conversations.filter((each) => each.pinned);
+  const folders = new Map<string, Conversation[]>();
+  for (const each of conversations) {
+    if (!each.pinned && each.folder) folders.set(each.folder, [...(folders.get(each.folder) ?? []), each]);
+  }
+  const newest = (found: Conversation[]) => [...found].sort((one, other) => other.updated - one.updated);
+  return [
+    ...(pinned.length > 0 ? [{ name: TEXT.history.pinned, conversations: newest(pinned) }] : []),
+    ...[...folders]
+      .sort(([one], [other]) => one.localeCompare(other))
+      .map(([folder, found]) => ({ name: folder, conversations: newest(found), isFolder: true })),
+    ...periods(
+      conversations.filter((each) => !each.pinned && !each.folder),
+      now,
+    ),
+  ];
+}
+
+export function foldersOf(conversations: Conversation[]): string[] {
+  return [...new Set(conversations.flatMap(({ folder }) => folder || []))].sort((a, b) => a.localeCompare(b));
+}
 
 export function periods(conversations: Conversation[], now: Date): Period[] {
   const found: Period[] = [];

@@ -4,6 +4,7 @@ import { dataUrl, fileOf } from "../attachments/encoding";
 import { type Attachment, isMedia } from "../attachments/types";
 import { type Field, NOTHING_SET, type Settings } from "../chat/settings";
 import type { AnswerMessage, Conversation, Message, Problem, Statistics, ToolCall } from "../chat/tree";
+import { foreign } from "./foreign";
 
 export interface Stored {
   conversation: Conversation;
@@ -40,10 +41,18 @@ export function imported(text: string): Stored[] {
   } catch (error) {
     throw new ImportProblem(`The file is not JSON: ${(error as Error).message}`);
   }
+  const others = foreign(value);
+  if (others) return checked(others);
   const file = record(value, "The file");
-  if (file.format !== FORMAT) throw new ImportProblem(`The file is not in the format "${FORMAT}".`);
+  if (file.format !== FORMAT)
+    throw new ImportProblem(`The file is not in the format "${FORMAT}", and not an export of llama.cpp or Open WebUI.`);
   if (file.version !== VERSION) throw new ImportProblem(`Version ${file.version} of this format is not supported.`);
-  const stored = list(file.conversations, "conversations").map(conversationOf);
+  return checked(list(file.conversations, "conversations").map(conversationOf));
+}
+
+/** Ids are keys of the store, and every parent must exist. */
+function checked(stored: Stored[]): Stored[] {
+  for (const [index, { messages }] of stored.entries()) checkTree(messages, `conversations[${index}]`);
   const ids = stored.flatMap(({ conversation, messages }) => [conversation.id, ...messages.map(({ id }) => id)]);
   if (new Set(ids).size < ids.length) throw new ImportProblem("Two conversations or messages have the same id.");
   return stored;
@@ -75,12 +84,13 @@ function conversationOf(value: unknown, index: number): Stored {
   const messages = list(found.messages, `${at}.messages`).map((each, place) =>
     messageOf(each, id, `${at}.messages[${place}]`),
   );
-  checkTree(messages, at);
   return {
     conversation: {
       id,
       title: nonEmpty(found.title, `${at}.title`),
       named: found.named === true,
+      ...(found.pinned === true && { pinned: true }),
+      ...(typeof found.folder === "string" && found.folder !== "" && { folder: found.folder }),
       created: number(found.created, `${at}.created`),
       updated: number(found.updated, `${at}.updated`),
       model: optional(string)(found.model, `${at}.model`),

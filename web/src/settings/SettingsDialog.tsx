@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { areSame, EFFORTS, type Field, MORE_NUMBERS, NOTHING_SET, NUMBERS, type NumberField } from "../chat/settings";
 import { changeSettings, model, settings, settingsProblems, usualSettings } from "../chat/state";
+import { makesTitles, switchTitles } from "../chat/titles";
 import { TEXT } from "../text";
 import { Dialog } from "../ui/Dialog";
 import { factsOf, type ModelFacts, NO_FACTS } from "./facts";
@@ -101,6 +102,14 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
         code
         onChange={change}
       />
+      <label class="check">
+        <input
+          type="checkbox"
+          checked={makesTitles.value}
+          onChange={({ currentTarget }) => switchTitles(currentTarget.checked)}
+        />{" "}
+        {TEXT.history.titles}
+      </label>
       <div class="actions">
         <button type="button" onClick={() => changeSettings(isUsual ? NOTHING_SET : usualSettings.value)}>
           {TEXT.settings.reset}
