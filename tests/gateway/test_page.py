@@ -31,6 +31,7 @@ TYPES = {
     ".png": "image/png",
     ".svg": "image/svg+xml",
     ".ttf": "font/ttf",
+    ".webmanifest": "application/manifest+json",
     ".woff": "font/woff",
     ".woff2": "font/woff2",
 }
@@ -72,6 +73,8 @@ def test_the_page_loads_nothing_from_other_servers(server: Server) -> None:
 
 def test_the_page_has_a_strict_content_policy(server: Server) -> None:
     for name in NAMES:
+        if name == "preview.html":
+            continue
         policy = server.client.get(_address(name)).headers["content-security-policy"].split("; ")
         assert "default-src 'none'" in policy
         assert "script-src 'self'" in policy
@@ -82,6 +85,12 @@ def test_the_page_has_a_strict_content_policy(server: Server) -> None:
         assert server.client.get(path).headers["content-security-policy"].split("; ") == policy
     for path in ("/health", "/assets/none.js"):
         assert "content-security-policy" not in server.client.get(path).headers
+
+
+def test_a_preview_has_no_origin_and_no_network(server: Server) -> None:
+    policy = server.client.get("/preview.html").headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "sandbox allow-scripts", "frame-ancestors 'self'"} <= set(policy)
+    assert not [part for part in policy if part.startswith("connect-src") or "http" in part or "*" in part]
 
 
 def test_files_with_a_hash_are_cached_and_others_revalidated(server: Server) -> None:

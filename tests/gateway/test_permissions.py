@@ -108,8 +108,9 @@ _SHADOWED = {"/v1/responses/input_tokens": "/v1/responses/{response_id}"}
 def test_other_methods_are_refused_without_a_key(server: Server, method: str) -> None:
     for path in sorted({route.split(" ")[1] for route in NEEDS.keys() - {METRICS}}):
         status = _status(server, f"{method} {path}", {})
-        documents = ("/docs", "/redoc", "/openapi.json", "/", "/icon.svg", "/sw.js")
-        expected = 200 if path in documents else 404 if "{name}" in path else 405
+        documents = ("/docs", "/redoc", "/openapi.json", "/", "/manifest.webmanifest", "/preview.html")
+        is_file = path in documents or path.endswith((".svg", ".png", ".js"))
+        expected = 200 if is_file else 404 if "{name}" in path else 405
         declared = f"{method} {path}" in NEEDS or f"{method} {_SHADOWED.get(path)}" in NEEDS
         assert status == (401 if declared else expected if method == "HEAD" else 405), (method, path)
 

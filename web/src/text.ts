@@ -275,6 +275,10 @@ export const TEXT = {
     plain: "text",
     image: "image",
     notCopied: "Not allowed",
+    wrap: "Wrap",
+    preview: "Preview",
+    source: "Code",
+    previewTitle: "Preview of the code",
   },
   live: {
     question: "Server status",

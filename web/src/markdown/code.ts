@@ -1,8 +1,9 @@
-/** A block of code: its language, a copy button, and highlighting once it no longer grows. */
+/** A block of code: its language, buttons to copy, wrap and preview it, and highlighting once it no longer grows. */
 
 import { TEXT } from "../text";
 import { copyText } from "../ui/copy";
 import type { CodeBlock } from "./blocks";
+import { canPreview, togglePreview } from "./preview";
 
 /** Lines are in parts of about this many characters, so that only the last part of a growing block is laid out again. */
 const PART = 4_000;
@@ -19,12 +20,23 @@ export function codeFrame({ language, code }: Pick<CodeBlock, "language" | "code
   head.className = "code-head";
   const name = document.createElement("span");
   name.textContent = language || TEXT.markdown.plain;
-  const copy = document.createElement("button");
-  copy.type = "button";
-  copy.className = "plain small";
-  copy.textContent = TEXT.app.copy;
-  copy.addEventListener("click", () => void copied(copy, frame));
-  head.append(name, copy);
+  name.className = "code-language";
+  const copy = button(TEXT.app.copy, () => void copied(copy, frame));
+  const wrap = button(TEXT.markdown.wrap, () => {
+    const isOn = !frame.classList.contains("wrapped");
+    wrapLines(frame, wrap, isOn);
+    localStorage.setItem(WRAP, isOn ? "on" : "off"); // for later blocks
+  });
+  head.append(name);
+  if (canPreview(language)) {
+    const preview = button(TEXT.markdown.preview, () => {
+      const isShown = togglePreview(frame, codeIn(frame).textContent ?? "");
+      preview.textContent = isShown ? TEXT.markdown.source : TEXT.markdown.preview;
+    });
+    head.append(preview);
+  }
+  head.append(wrap, copy);
+  wrapLines(frame, wrap, localStorage.getItem(WRAP) === "on");
   const pre = document.createElement("pre");
   pre.tabIndex = 0;
   pre.setAttribute("role", "region");
@@ -33,6 +45,22 @@ export function codeFrame({ language, code }: Pick<CodeBlock, "language" | "code
   frame.append(head, pre);
   growCode(frame, { language, code });
   return frame;
+}
+
+const WRAP = "paddock.wrap";
+
+function wrapLines(frame: HTMLElement, button: HTMLElement, isOn: boolean): void {
+  frame.classList.toggle("wrapped", isOn);
+  button.setAttribute("aria-pressed", String(isOn));
+}
+
+function button(text: string, act: () => void): HTMLButtonElement {
+  const made = document.createElement("button");
+  made.type = "button";
+  made.className = "plain small";
+  made.textContent = text;
+  made.addEventListener("click", act);
+  return made;
 }
 
 /** Show more code in a frame that has its beginning. */

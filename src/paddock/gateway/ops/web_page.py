@@ -23,7 +23,17 @@ _BUILT: Final = Path(paddock.__file__).parent / "page"
 _REFERENCE: Final = Path(__file__).parent / "reference"
 _NO_SERVICE_WORKER: Final = Path(__file__).parent / "no_service_worker.js"
 _INDEX: Final = "index.html"
-_ICON: Final = "icon.svg"
+_PREVIEW: Final = "preview.html"
+_SINGLE: Final = (
+    "icon.svg",
+    "icon-192.png",
+    "icon-512.png",
+    "icon-maskable-512.png",
+    "manifest.webmanifest",
+    "page-worker.js",
+    _PREVIEW,
+)
+"""The files beside the page. Their names are known elsewhere, so they have no hash."""
 _POLICY: Final = "; ".join(
     (
         "default-src 'none'",
@@ -34,9 +44,26 @@ _POLICY: Final = "; ".join(
         "media-src blob:",
         "font-src 'self'",
         "connect-src 'self'",
+        "manifest-src 'self'",
+        "frame-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
+    )
+)
+# Of the frame that shows HTML which a model wrote: its scripts run without an origin and without a network.
+_PREVIEW_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'unsafe-inline'",
+        "style-src 'unsafe-inline'",
+        "img-src data: blob:",
+        "media-src data: blob:",
+        "font-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'self'",
+        "sandbox allow-scripts",
     )
 )
 # Not Python's table, which depends on the machine: browsers refuse scripts of another type.
@@ -49,6 +76,7 @@ _TYPES: Final = {
     ".png": "image/png",
     ".svg": "image/svg+xml",
     ".ttf": "font/ttf",
+    ".webmanifest": "application/manifest+json",
     ".woff": "font/woff",
     ".woff2": "font/woff2",
 }
@@ -78,7 +106,7 @@ class StaticFile:
     def headers(self) -> dict[str, str]:
         return {
             "Cache-Control": _FOREVER if self.name.startswith("assets/") else _ASK_AGAIN,
-            "Content-Security-Policy": _POLICY,
+            "Content-Security-Policy": _PREVIEW_POLICY if self.name == _PREVIEW else _POLICY,
             "Vary": "Accept-Encoding",
         }
 
@@ -94,9 +122,11 @@ def page_routes(folder: Path = _BUILT) -> APIRouter:
             raise NotSupported("the web page is not built: `make page` in the source of Paddock builds it, with Node")
         return await send_file(request, files[_INDEX])
 
-    @router.api_route(f"/{_ICON}", methods=["GET", "HEAD"])
-    async def show_icon(request: Request) -> Response:
-        return await send_file(request, files.get(_ICON))
+    async def show_single(request: Request) -> Response:
+        return await send_file(request, files.get(request.url.path.rpartition("/")[2]))
+
+    for name in _SINGLE:
+        router.add_api_route(f"/{name}", show_single, methods=["GET", "HEAD"])
 
     @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
     async def show_asset(request: Request, name: str) -> Response:
