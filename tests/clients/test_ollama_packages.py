@@ -1,8 +1,13 @@
-"""Ollama's Python package, unchanged, against the real model and a model with random weights."""
+"""Ollama's Python package, unchanged, against the real model and a model with random weights; its JavaScript package
+against the fake engine, where `NODE_PATH` names a folder that has it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,3 +121,16 @@ def test_the_asynchronous_client(server: Server) -> None:
             return "".join([part.response or "" async for part in stream])
 
     assert asyncio.run(ask())
+
+
+def test_the_javascript_package() -> None:
+    folders = [Path(folder) / "ollama" for folder in os.environ.get("NODE_PATH", "").split(os.pathsep) if folder]
+    package = next((folder for folder in folders if folder.is_dir()), None)
+    node = shutil.which("node")
+    if node is None or package is None:
+        pytest.skip("no node, or NODE_PATH has no package ollama")
+    script = Path(__file__).with_name("with_ollama.mjs")
+    with Server("-m", "fake:") as server:
+        arguments = [node, str(script), str(package), server.url, "fake"]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0 and done.stdout == "done\n", f"{done.stdout}\n{done.stderr}"

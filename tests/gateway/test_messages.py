@@ -167,3 +167,10 @@ def test_errors_outside_the_route_have_the_same_shape(server: Server) -> None:
         assert response.status_code == status
         assert response.json()["type"] == "error"
         assert response.json()["error"]["type"] == kind
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses", "/v1/chat/completions", "/api/chat"])
+def test_compressed_bodies_are_refused_by_name(server: Server, path: str) -> None:
+    response = server.client.post(path, content=b"x", headers={"content-encoding": "zstd"})
+    assert response.status_code == 400 and "content-encoding 'zstd'" in response.text
+    assert server.client.post(path, content=b"{", headers={"content-encoding": "identity"}).status_code == 400

@@ -47,6 +47,8 @@ async def read_body(
 
     Fields that the schema does not know are ignored, unless the body must be `exact`.
     """
+    if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
+        raise InvalidRequest(f"the body has the content-encoding {encoding[:40]!r}: send it without compression")
     data = await read_bytes(request, limit)
     return await parse_read(request, data or b"{}" if optional else data, schema, exact=exact)
 
