@@ -185,3 +185,12 @@ def test_the_package_has_the_files() -> None:
     assert wheel == {"packages": ["src/paddock"]}
     ignored = (root / ".gitignore").read_text().split()
     assert not {"page", "page/", "assets", "assets/", "*.js", "*.css", "*.svg", "*.html"} & set(ignored)
+
+
+def test_the_first_load_is_small() -> None:
+    """All that a browser fetches before it shows the page, compressed: heavy parts are loaded when they are needed."""
+    index = (BUILT / "index.html").read_bytes()
+    linked = re.findall(r'(?:src|href)="\./([^"]+)"', index.decode())
+    assert any(name.endswith(".js") for name in linked)
+    size = sum(len(gzip.compress(data)) for data in [index, *((BUILT / name).read_bytes() for name in linked)])
+    assert size <= 130_000

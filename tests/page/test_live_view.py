@@ -203,11 +203,40 @@ def test_batches_and_their_progress(page: Page, tmp_path: Path) -> None:
         file = server.client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", content)}).json()
         batch = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
         made = server.client.post("/v1/batches", json=batch).json()
-        row = page.get_by_role("list", name="Batches").get_by_role("listitem")
+        row = page.get_by_role("list", name="Batches").locator("> li")
         expect(row).to_contain_text(f"{made['id']} /v1/chat/completions")
         expect(row).to_contain_text("0 of 3 requests")
         expect(row).to_contain_text("in_progress")
         assert serious_findings(page) == []
         row.get_by_role("button", name="Cancel").click()
         expect(row).to_contain_text("cancelled")
-        expect(row.get_by_role("button")).to_have_count(0)
+        expect(row.get_by_role("button", name=re.compile("^Cancel"))).to_have_count(0)
+
+
+def test_the_first_errors_of_a_batch_and_its_files(page: Page, tmp_path: Path) -> None:
+    lines = [
+        {
+            "custom_id": name,
+            "method": "POST",
+            "url": "/v1/chat/completions",
+            "body": {"messages": [{"role": "user", "content": text}], "max_tokens": 20},
+        }
+        for name, text in (("short", "say: hay"), ("long", "x" * 20_000))
+    ]
+    content = "\n".join(map(json.dumps, lines))
+    with Server("-m", "fake:", "--data-dir", str(tmp_path)) as server:
+        file = server.client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", content)}).json()
+        batch = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        server.client.post("/v1/batches", json=batch).raise_for_status()
+        look(page, server)
+        row = page.get_by_role("list", name="Batches", exact=True).locator("> li")
+        expect(row).to_contain_text("completed")
+        row.get_by_text("First errors").click()
+        expect(row).to_contain_text(re.compile("long: .*8192"))
+        assert serious_findings(page) == []
+        with page.expect_download() as results:
+            row.get_by_role("button", name=re.compile("Download results")).click()
+        assert '"custom_id":"short"' in results.value.path().read_text()
+        with page.expect_download() as errors:
+            row.get_by_role("button", name=re.compile("Download errors")).click()
+        assert '"custom_id":"long"' in errors.value.path().read_text()

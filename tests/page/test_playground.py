@@ -152,6 +152,22 @@ def test_the_tokens_command(page: Page, fake_server: Server) -> None:
     assert run(sys.executable, "-c", copied(page, "Python")).strip() == str(told)
 
 
+def test_documents_in_the_order_of_their_relevance(page: Page) -> None:
+    with Server("-m", "fake:", "-a", "judge", "--reranking") as server:
+        page.goto(f"{server.url}/#/playground/rerank")
+        page.get_by_label("Query").fill("hay")
+        page.get_by_label("Documents").fill("a train at noon\nhay and grass")
+        page.get_by_role("button", name="Rank", exact=True).click()
+        rows = page.get_by_role("region", name="Ranking").locator("tbody tr")
+        expect(rows).to_have_count(2)
+        assert serious_findings(page) == []
+        found = json.loads(run("sh", "-c", copied(page, "curl")))["results"]
+        scores = sorted((result["relevance_score"] for result in found), reverse=True)
+        assert [float(text) for text in rows.locator("td:first-child").all_inner_texts()] == [
+            pytest.approx(score, abs=0.001) for score in scores
+        ]
+
+
 def test_the_key_is_never_copied(context: BrowserContext, page: Page) -> None:
     context.add_init_script("sessionStorage.setItem('paddock.key', 'a-secret')")
     with Server("-m", "fake:", "--api-key", "a-secret") as server:

@@ -22,6 +22,10 @@ export async function getJson<T>(path: string, signal?: AbortSignal): Promise<T>
   return (await (await send(path, signal ? { signal } : {})).json()) as T;
 }
 
+export async function get(path: string, signal?: AbortSignal): Promise<Response> {
+  return send(path, signal ? { signal } : {});
+}
+
 export async function postJson<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
   return (await (await post(path, body, signal)).json()) as T;
 }

@@ -97,11 +97,13 @@ function Attachments({ message: { attachments } }: { message: UserMessage }) {
   );
 }
 
+const CompareDialog = later(async () => (await import("../compare/CompareDialog")).CompareDialog);
 const TokenBranches = later(async () => (await import("../branch/TokenBranches")).TokenBranches);
 
 function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
   const editing = useSignal(false);
   const branching = useSignal(false);
+  const comparing = useSignal(false);
   const answer = writing?.value.answer ?? message;
   const { content, reasoning, calls, problem } = answer;
   if (editing.value) {
@@ -134,6 +136,7 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
       {writing && !content && !reasoning && calls.length === 0 && <Waiting writing={writing.value} />}
       {calls.length > 0 && <Calls message={answer} open={last && writing === null} />}
       {problem && <ProblemView problem={problem} partial={content !== ""} onRetry={() => void regenerate(message)} />}
+      {comparing.value && <CompareDialog message={message} onClose={() => (comparing.value = false)} />}
       <footer class="answer-foot">
         <StatisticsLine answer={answer} writing={writing !== null} />
         {writing === null && (
@@ -141,6 +144,7 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
             <Branches message={message} siblings={siblings} />
             <CopyButton text={copyOf(answer)} />
             <IconButton icon="edit" label={TEXT.message.editAnswer} onClick={() => (editing.value = true)} />
+            <IconButton icon="columns" label={TEXT.compare.button} onClick={() => (comparing.value = true)} />
             {content !== "" && (
               <IconButton icon="fork" label={TEXT.branch.button} onClick={() => (branching.value = !branching.value)} />
             )}

@@ -5,6 +5,7 @@ import { href } from "../app/route";
 import type { Attachment } from "../attachments/types";
 import * as store from "../history/store";
 import { connection } from "../models/watching";
+import type { Written } from "./answer";
 import { newId } from "./ids";
 import { ended as forgetRunning, receive, run, running } from "./receiving";
 import { chatRequest } from "./request";
@@ -223,6 +224,17 @@ export async function branchFrom(message: AnswerMessage, beginning: string): Pro
   };
   const body = await chatRequest([...pathTo(messages.value, message.parent), begun], settings.value, asked);
   await generate(begun, { ...body, prefill_assistant: true });
+}
+
+/** A request for another answer to the same question, by a model of one's choice and with other fields. */
+export async function requestBeside(message: AnswerMessage, asked: string, fields: object): Promise<object> {
+  return { ...(await chatRequest(pathTo(messages.value, message.parent), settings.value, asked)), ...fields };
+}
+
+/** Add an answer that was generated elsewhere as a version of this one, and show it. */
+export async function keepBeside(message: AnswerMessage, written: Written, asked: string): Promise<void> {
+  const kept = common(message.conversation, message.parent, written.content);
+  await put({ ...message, ...written, ...kept, model: asked, continued: "", problem: null, open: false });
 }
 
 /** A request for what follows the beginning of an answer, without a stream. */

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { ApiError, getJson, postJson } from "../api/client";
 import { TEXT } from "../text";
+import { BatchFiles } from "./BatchFiles";
 import { type Batch, done, isActive, share } from "./batches";
 import { count, percent } from "./words";
 
@@ -65,6 +66,7 @@ function Row({ batch }: { batch: Batch }) {
           {TEXT.app.cancel}
         </button>
       )}
+      <BatchFiles batch={batch} />
     </li>
   );
 }

@@ -4,6 +4,40 @@ export interface Batch {
   endpoint: string;
   status: "validating" | "failed" | "in_progress" | "finalizing" | "completed" | "expired" | "cancelling" | "cancelled";
   request_counts: { total: number; completed: number; failed: number };
+  /** The mistakes of a file that was refused. */
+  errors?: { data: { message: string; line: number | null }[] } | null;
+  output_file_id?: string | null;
+  error_file_id?: string | null;
+}
+
+/** How many errors are shown. The file has all of them. */
+export const MOST_ERRORS = 5;
+
+/** The first mistakes of a refused file, in words. */
+export function mistakes({ errors }: Batch): string[] {
+  const found = errors?.data ?? [];
+  return found.slice(0, MOST_ERRORS).map(({ line, message }) => (line === null ? message : `Line ${line}: ${message}`));
+}
+
+interface ErrorLine {
+  custom_id: string;
+  error?: { message: string } | null;
+  response?: { body?: { error?: { message: string } } } | null;
+}
+
+/** The first errors in the beginning of an error file. Its last line may be cut. */
+export function firstErrors(beginning: string): string[] {
+  const found: string[] = [];
+  for (const line of beginning.split("\n")) {
+    if (line.trim() === "" || found.length >= MOST_ERRORS) continue;
+    try {
+      const { custom_id, error, response } = JSON.parse(line) as ErrorLine;
+      found.push(`${custom_id}: ${error?.message ?? response?.body?.error?.message ?? ""}`);
+    } catch {
+      break;
+    }
+  }
+  return found;
 }
 
 const ACTIVE = new Set<Batch["status"]>(["validating", "in_progress", "finalizing", "cancelling"]);

@@ -4,7 +4,7 @@ import { fits, type Model } from "../models/models";
 import { connection, models } from "../models/watching";
 import { TEXT } from "../text";
 
-type Wanted = "generation" | "embedding";
+type Wanted = "generation" | "embedding" | "reranking";
 
 interface Props {
   chosen: Signal<string>;
@@ -56,6 +56,10 @@ export function isFit(id: string, kind: Wanted): boolean {
 }
 
 function whyNot({ id, kind: made }: Model, kind: Wanted): string {
+  if (kind === "reranking") {
+    const does = made === "generation" ? TEXT.playground.generates : TEXT.playground.embeds;
+    return TEXT.playground.noRanks(id, does);
+  }
   if (kind === "embedding") {
     const does = made === "generation" ? TEXT.playground.generates : TEXT.playground.ranks;
     return TEXT.playground.noEmbeddings(id, does);

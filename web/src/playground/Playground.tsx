@@ -1,6 +1,7 @@
 import { href, route } from "../app/route";
 import { Completion } from "./Completion";
 import { Embeddings } from "./Embeddings";
+import { Rerank } from "./Rerank";
 import { Tokens } from "./Tokens";
 import "./playground.css";
 import { TEXT } from "../text";
@@ -8,6 +9,7 @@ import { TEXT } from "../text";
 const TABS = [
   { id: "completion", name: TEXT.playground.tabs.completion, Panel: Completion },
   { id: "embeddings", name: TEXT.playground.tabs.embeddings, Panel: Embeddings },
+  { id: "rerank", name: TEXT.playground.tabs.rerank, Panel: Rerank },
   { id: "tokens", name: TEXT.playground.tabs.tokens, Panel: Tokens },
 ] as const;
 

@@ -4,6 +4,7 @@ const PATHS = {
   attach: "M21 12.5l-8.6 8.6a5.5 5.5 0 0 1-7.8-7.8l9-9a3.7 3.7 0 0 1 5.2 5.2l-9 9a1.8 1.8 0 0 1-2.6-2.6l8.3-8.3",
   bin: "M4 7h16M9 7V4h6v3M6 7l1 13h10l1-13M10 11v5M14 11v5",
   close: "M6 6l12 12M18 6L6 18",
+  columns: "M4 5h7v14H4zM13 5h7v14h-7z",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   down: "M12 5v14M6 13l6 6 6-6",
   edit: "M4 20h4L19 9l-4-4L4 16zM13 7l4 4",
