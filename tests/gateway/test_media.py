@@ -195,6 +195,66 @@ def test_ollamas_images(server: Server) -> None:
     assert server.client.post("/api/generate", json=sent).json()["response"] == expected
 
 
+def native(server: Server, prompt: Any, path: str = "/completion", **more: Any) -> httpx.Response:
+    limit = {"n_predict": 12} if path == "/completion" else {"max_tokens": 12}
+    sent = {"model": "eye", "prompt": prompt, "temperature": 0, **limit, **more}
+    return server.client.post(path, json=sent)
+
+
+def test_files_of_llama_servers_own_prompts(server: Server) -> None:
+    """What `/apply-template` shows can be sent to `/completion`, with the files."""
+    conversation = body(TEXT, image(picture(1)), TEXT)
+    expected = text_of(ask(server, TEXT, image(picture(1)), TEXT))
+    shown = server.client.post("/apply-template", json=conversation).json()["prompt"]
+    marker = server.client.get("/props", params={"model": "eye"}).json()["media_marker"]
+    assert shown.count(marker) == 1
+    prompt = {"prompt_string": shown, "multimodal_data": [encoded(picture(1))]}
+    answer = native(server, prompt).json()
+    assert answer["content"] == expected
+    assert answer["tokens_evaluated"] > TOKENS
+    several = native(server, [prompt, "hello", prompt]).json()
+    assert [len(several), several[0]["content"], several[2]["content"]] == [3, expected, expected]
+    completion = native(server, prompt, "/v1/completions").json()
+    assert completion["choices"][0]["text"] == expected
+    streamed = native(server, prompt, "/completion", stream=True).text
+    assert streamed.count("data: ") > 5
+    heard = {"prompt_string": f"a{marker}b", "multimodal_data": [encoded(sound(1))]}
+    assert native(server, heard, model="ear").json()["tokens_evaluated"] > 40
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param", "says"),
+    [
+        ({"prompt_string": "a", "multimodal_data": [""]}, "prompt.prompt_string", "<__media__> 0 times"),
+        ({"prompt_string": "a<__media__>b", "multimodal_data": [1]}, "prompt.multimodal_data", "a list of base64"),
+        ({"prompt_string": [1, 2], "multimodal_data": ["a"]}, "prompt", "must be a text"),
+        ({"prompt_string": "a<__media__>b", "multimodal_data": ["*"]}, "prompt.multimodal_data[0]", "base64"),
+        ({"prompt_string": "a<__media__>", "multimodal_data": [encoded(picture(1))]}, "prompt.multimodal_data[0]", ""),
+        (
+            {"prompt_string": "a<__media__>b", "multimodal_data": [encoded(sound(1))]},
+            *("prompt.multimodal_data[0]", "does not read audio input"),
+        ),
+        (["a", {"prompt_string": "a<__media__>b", "multimodal_data": ["*"]}], "prompt[1].multimodal_data[0]", "base64"),
+        ({"prompt_string": "a", "images": []}, "prompt", "'images' is not supported"),
+    ],
+)
+def test_native_prompts_that_are_refused(server: Server, prompt: Any, param: str, says: str) -> None:
+    response = native(server, prompt)
+    error = response.json()["error"]
+    assert (response.status_code, error["param"]) == (400, param), error
+    assert says in error["message"]
+
+
+def test_native_files_where_they_are_not_read(server: Server) -> None:
+    prompt = {"prompt_string": "a<__media__>b", "multimodal_data": [encoded(picture(1))]}
+    error = native(server, prompt, model="blind").json()["error"]
+    assert error["param"] == "prompt.multimodal_data[0]"
+    assert "does not read images or audio: it has no projector" in error["message"]
+    assert "echo and multimodal_data" in native(server, prompt, "/v1/completions", echo=True).json()["error"]["message"]
+    vectors = server.client.post("/v1/embeddings", json={"model": "eye", "input": prompt})
+    assert (vectors.status_code, "takes text only" in vectors.text) == (400, True)
+
+
 _HUGE = picture(1)[:16] + b"\0\1\0\0\0\1\0\0" + picture(1)[24:]
 
 
@@ -258,6 +318,28 @@ def test_options_for_projectors(models: Path, tmp_path: Path) -> None:
         assert ask(server, image(picture(1)), TEXT)["usage"]["prompt_tokens"] > TOKENS
     with Server("-m", str(tmp_path / "m.gguf"), env={"LLAMA_ARG_MMPROJ": projector}) as server:
         assert server.client.get("/props").json()["modalities"]["vision"] is True
+
+
+@full
+def test_native_answers_are_those_of_llama_server(tmp_path: Path) -> None:
+    binary = llama_server_binary()
+    tiny_models.llama(tmp_path / "m.gguf")
+    tiny_projectors.llava(tmp_path / "mmproj.gguf")
+    exact = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-c", "2048")
+    answers: list[dict[str, Any]] = []
+    with (
+        LlamaServer(binary, tmp_path / "m.gguf", "--mmproj", str(tmp_path / "mmproj.gguf"), *exact) as theirs,
+        Server("-m", str(tmp_path / "m.gguf"), *exact) as ours,
+    ):
+        for url in (theirs.url, ours.url):
+            marker = httpx.get(f"{url}/props").json().get("media_marker", "<__media__>")
+            prompt = {"prompt_string": f"look {marker} at {marker}: ", "multimodal_data": []}
+            prompt["multimodal_data"] = [encoded(picture(1)), encoded(picture(2, 90, 50))]
+            sent = {"prompt": prompt, "n_predict": 24, "temperature": 0}
+            answers.append(httpx.post(f"{url}/completion", json=sent, timeout=200).json())
+    their, our = answers
+    assert our["content"] == their["content"]
+    assert our["tokens_evaluated"] == their["tokens_evaluated"]
 
 
 @full

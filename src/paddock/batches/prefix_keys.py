@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from paddock.batches.ordering import LONGEST_KEY
-from paddock.types import Adapters, ChatPrompt, InfillPrompt, MixedPrompt, Prompt, TextPrompt, TokenPrompt
+from paddock.types import Adapters, ChatPrompt, InfillPrompt, MediaPrompt, MixedPrompt, Prompt, TextPrompt, TokenPrompt
 
 _FIRST = ("system", "developer")
 """Templates write these messages first, then the tools."""
@@ -28,6 +28,8 @@ def _words(prompt: Prompt) -> bytes:
             return b"".join(token.to_bytes(4, "big") for token in tokens[: LONGEST_KEY // 4])
         case MixedPrompt(parts):
             return msgspec.json.encode(parts)
+        case MediaPrompt(texts):
+            return texts[0].encode("utf-8", "surrogatepass")
         case InfillPrompt():
             return (prompt.suffix + prompt.prefix if prompt.suffix_first else prompt.prefix).encode(
                 "utf-8", "surrogatepass"

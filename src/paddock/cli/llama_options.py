@@ -71,7 +71,6 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "-mmdev --mmproj-device DEVICE MTMD_BACKEND_DEVICE",
     ),
     *_not_needed("images are encoded one at a time", "--mtmd-batch-max-tokens N LLAMA_ARG_MTMD_BATCH_MAX_TOKENS"),
-    *_not_needed("images are sent with the request, not read from files", "--media-path DIR"),
     *_not_needed(
         _NO_VIDEO,
         "--video-fps N LLAMA_ARG_VIDEO_FPS",

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
+from paddock.config.media_hosts import HostRule
 from paddock.config.tensor_patterns import compiled
 from paddock.hosts import is_socket_path
 
@@ -72,6 +73,11 @@ def list_of_hosts(value: str) -> str:
         raise ValueError("expected an address, or several separated by commas")
     paths = [str(Path(host).expanduser().absolute()) if is_socket_path(host) else host for host in found]
     return ",".join(dict.fromkeys(paths))
+
+
+def media_host(value: str) -> str:
+    HostRule.parse(value)
+    return value.strip()
 
 
 def file_mode(value: str) -> str:

@@ -20,6 +20,7 @@ from paddock.config.fields import (
     http_token,
     level_of_verbosity,
     list_of_hosts,
+    media_host,
     none_if_empty,
     on_off_or_auto,
     origin,
@@ -221,6 +222,15 @@ class ServerSettings(Section):
     """Serve the web page at `/` and the routes that it uses."""
     static_path: Annotated[Expanded | None, Flag("--path", metavar="DIR")] = None
     """Serve the files of this folder instead of the web page. Anyone who can reach the server may read them."""
+    media_url_hosts: Annotated[
+        list[Annotated[str, AfterValidator(media_host)]], Flag("--media-url-hosts", metavar="HOST,...")
+    ] = []
+    """Hosts from which images and audio may be downloaded, such as `example.org`, `*.example.org`, `example.org:8080`
+    or `*`. Addresses that are not public are refused, unless the host is such an address itself. Without it, http: and
+    https: URLs are refused."""
+    media_path: Annotated[Expanded | None, BeforeValidator(none_if_empty), Flag("--media-path", metavar="DIR")] = None
+    """The folder of the images and audio that requests may name as `file://PATH`. Every client may use every file in
+    it. Without it, file: URLs are refused."""
     data_dir: Annotated[Expanded | None, Flag("--data-dir", metavar="DIR")] = None
     """The folder for files, batches and stored responses. One server at a time can use it. By default `paddock` in the
     user's data folder (`XDG_DATA_HOME`, else `~/.local/share`), which is created when it is first needed."""

@@ -13,9 +13,9 @@ from starlette.exceptions import HTTPException
 
 from paddock import __version__
 from paddock.batches import Batches, Options, Quotas
-from paddock.config import ServerSettings, Settings
+from paddock.config import HostRules, ServerSettings, Settings
 from paddock.conversations import Conversations, Limits
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, StartupError
 from paddock.fleet import FileDigests, Fleet
 from paddock.gateway.auth.audit import AuditLog
 from paddock.gateway.auth.cross_origin import Origins, cross_origin
@@ -28,6 +28,7 @@ from paddock.gateway.auth.usage import UsageBook, usage_routes
 from paddock.gateway.dialects import DIALECTS, declared_permissions
 from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.generation.defaults import check_defaults
+from paddock.gateway.generation.media_sources import MediaSources
 from paddock.gateway.generation.receipts import ReceiptDesk
 from paddock.gateway.generation.stream_buffers import BufferLimits, StreamBuffers
 from paddock.gateway.http.access_log import AccessLog
@@ -85,6 +86,7 @@ def create_app(
         if batches is not None:
             await batches.close()
         await streams.close()
+        await sources.close()
         await fleet.close()
         for part in (tracing, audit):
             if part is not None:
@@ -110,6 +112,7 @@ def create_app(
     app.state.receipts = ReceiptDesk(
         FileDigests(), SigningKey.load(settings.receipt_key) if settings.receipt_key is not None else None
     )
+    sources = app.state.media_sources = _media_sources(settings)
     app.state.api_prefix = settings.api_prefix
     app.state.max_text_chars = settings.max_text_chars
     app.add_exception_handler(PaddockError, on_paddock_error)
@@ -167,6 +170,13 @@ def create_app(
         app.include_router(static_routes(folder))
     gate.guard(needs_of_endpoints(app.routes, needs))
     return app
+
+
+def _media_sources(settings: ServerSettings) -> MediaSources:
+    folder = settings.media_path
+    if folder is not None and not folder.is_dir():
+        raise StartupError(f"the folder {folder} of server.media_path (--media-path) does not exist")
+    return MediaSources(HostRules.parse(settings.media_url_hosts), folder, limit=settings.max_body_bytes)
 
 
 def _conversations(data: DataFolder, configuration: Settings) -> Conversations | None:

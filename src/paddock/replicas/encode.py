@@ -18,6 +18,7 @@ from paddock.types import (
     GenerateRequest,
     InfillPrompt,
     MediaFile,
+    MediaPrompt,
     MixedPrompt,
     SamplingParams,
     TextPrompt,
@@ -74,10 +75,16 @@ def unsupported(request: GenerateRequest, *, paddock: bool, slots: int, determin
 
 
 def encode_request(
-    request: GenerateRequest, model: str, *, paddock: bool, n_ctx: int, deterministic: bool
+    request: GenerateRequest,
+    model: str,
+    *,
+    paddock: bool,
+    n_ctx: int,
+    deterministic: bool,
+    marker: str = "<__media__>",
 ) -> tuple[str, dict[str, Any]]:
-    """The route and the body, for a server with context `n_ctx`. Requests a stream that reports the prompt length first
-    and the usage last.
+    """The route and the body, for a server with context `n_ctx`, where `marker` stands for a file in a text. Requests a
+    stream that reports the prompt length first and the usage last.
     """
     body: dict[str, Any] = {
         "model": model,
@@ -112,6 +119,11 @@ def encode_request(
             body["prompt"] = tokens
         case MixedPrompt(parts):
             body["prompt"] = parts
+        case MediaPrompt(texts, media):
+            body["prompt"] = {
+                "prompt_string": marker.join(texts),
+                "multimodal_data": [_base64(file) for file in media],
+            }
         case InfillPrompt():
             extra = [{"filename": name, "text": text} for name, text in prompt.extra]
             body |= {"input_prefix": prompt.prefix, "input_suffix": prompt.suffix, "input_extra": extra}
@@ -225,10 +237,14 @@ def _with_files(message: dict[str, Any], files: Iterator[MediaFile]) -> dict[str
 
 
 def _file(file: MediaFile) -> dict[str, Any]:
-    data = file.data if file.content is None else base64.b64encode(file.content).decode()
+    data = _base64(file)
     if file.kind == "audio":
         return {"type": "input_audio", "input_audio": {"data": data}}
     return {"type": "image_url", "image_url": {"url": f"data:application/octet-stream;base64,{data}"}}
+
+
+def _base64(file: MediaFile) -> str:
+    return file.data if file.content is None else base64.b64encode(file.content).decode()
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from paddock.replicas.routing import chain_of
-from paddock.types import ChatPrompt, GenerateRequest, InfillPrompt, MixedPrompt, TextPrompt, TokenPrompt
+from paddock.types import ChatPrompt, GenerateRequest, InfillPrompt, MediaPrompt, MixedPrompt, TextPrompt, TokenPrompt
 
 
 def chain_for(request: GenerateRequest | None) -> tuple[int, ...]:
@@ -34,6 +34,11 @@ def _texts(request: GenerateRequest) -> Iterator[str]:
             yield str(tokens)
         case MixedPrompt(parts):
             yield str(parts)
+        case MediaPrompt(texts, media):
+            yield texts[0]
+            for file, text in zip(media, texts[1:], strict=True):
+                yield file.data
+                yield text
         case InfillPrompt(prefix, suffix):
             yield prefix
             yield suffix

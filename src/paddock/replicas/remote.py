@@ -61,6 +61,7 @@ class RemoteReplica:
         self.name = name
         self._model = settings.model or model
         self._alias = ""
+        self._marker = "<__media__>"
         self._version = settings.engine_version
         self._engine = ("llama.cpp", "unknown")
         self._deterministic = deterministic
@@ -246,6 +247,7 @@ class RemoteReplica:
         props = await self.upstream.get("/props", Props)
         self._engine = engine_of(props.build_info)
         self._alias = props.model_alias  # its label in metrics
+        self._marker = props.media_marker
         meta: dict[str, Any] = {}
         if not props.build_info.startswith("paddock "):
             models = (await self.upstream.get("/v1/models", Models)).data
@@ -278,7 +280,14 @@ class RemoteReplica:
     def encode(self, request: GenerateRequest) -> tuple[str, dict[str, Any]]:
         exact = self._deterministic or request.deterministic
         n_ctx = self.info.n_ctx if self.info is not None else 0
-        return encode_request(request, self._model, paddock=self.is_paddock, n_ctx=n_ctx, deterministic=exact)
+        return encode_request(
+            request,
+            self._model,
+            paddock=self.is_paddock,
+            n_ctx=n_ctx,
+            deterministic=exact,
+            marker=self._marker,
+        )
 
     def ended(self, attempt: RemoteAttempt, outcome: str, error: PaddockError | None = None) -> None:
         self._attempts.discard(attempt)

@@ -26,6 +26,7 @@ class Props(msgspec.Struct):
     chat_template: str = ""
     bos_token: str = ""
     eos_token: str = ""
+    media_marker: str = "<__media__>"
     fingerprint: str | None = None
     """Only Paddock sends it; empty while the model is not loaded."""
 

@@ -56,6 +56,7 @@ from paddock.types.prompts import (
     InfillTokens,
     MediaFile,
     MediaKind,
+    MediaPrompt,
     MixedPrompt,
     PairPrompt,
     Prompt,

@@ -24,13 +24,15 @@ MediaKind = Literal["image", "audio"]
 class MediaFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file of a prompt, as the client sent it. The gateway looks at nothing of it."""
 
-    kind: MediaKind
+    kind: MediaKind | Literal["any"]
     data: str
     """Base64."""
     param: str
     """The field of the HTTP request that holds it, for error messages."""
     content: bytes | None = None
     """The file itself, instead of `data`."""
+    url: str = ""
+    """Where the gateway gets the file. Empty in what a worker receives."""
 
 
 class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
@@ -76,6 +78,13 @@ class MixedPrompt(msgspec.Struct, frozen=True, tag="mixed"):
     parts: list[str | int]
 
 
+class MediaPrompt(msgspec.Struct, frozen=True, tag="media"):
+    """Texts with a file between every two of them."""
+
+    texts: list[str]
+    media: tuple[MediaFile, ...]
+
+
 class InfillPrompt(msgspec.Struct, frozen=True, omit_defaults=True, tag="infill"):
     """The text before and after a gap that the model fills."""
 
@@ -101,7 +110,7 @@ class InfillTokens(msgspec.Struct, frozen=True):
     file: int | None = None
 
 
-Prompt = ChatPrompt | TextPrompt | TokenPrompt | MixedPrompt | InfillPrompt
+Prompt = ChatPrompt | TextPrompt | TokenPrompt | MixedPrompt | MediaPrompt | InfillPrompt
 
 
 class PairPrompt(msgspec.Struct, frozen=True, tag="pair"):

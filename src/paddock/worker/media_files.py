@@ -10,6 +10,7 @@ import binascii
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from paddock.engine import BrokenMedia, MediaReader, ReadPrompt
 from paddock.errors import InvalidRequest
@@ -35,13 +36,9 @@ class ImageHeader:
 
 def check_media(files: Sequence[MediaFile], media: MediaReader | None) -> str:
     """The marker that stands for a file. Raises `InvalidRequest` if the model does not read such files."""
-    kinds: tuple[MediaKind, ...] = () if media is None else media.kinds
     for file in files:
-        if file.kind not in kinds:
-            missing = "it has no projector (mmproj)" if media is None else f"its projector reads {kinds[0]} input only"
-            raise InvalidRequest(
-                f"{file.param}: this model does not read {file.kind} input: {missing}", param=file.param
-            )
+        if file.kind != "any" or media is None:
+            _check_kind(file, file.kind, media)
     if len(files) > MOST_FILES:
         reason = f"the prompt has {len(files)} images and audio files; the limit is {MOST_FILES}"
         raise InvalidRequest(reason, param=files[MOST_FILES].param)
@@ -49,21 +46,30 @@ def check_media(files: Sequence[MediaFile], media: MediaReader | None) -> str:
     return media.marker
 
 
+def _check_kind(file: MediaFile, kind: MediaKind | Literal["any"], media: MediaReader | None) -> None:
+    kinds: tuple[MediaKind, ...] = () if media is None else media.kinds
+    if kind not in kinds:
+        missing = "it has no projector (mmproj)" if media is None else f"its projector reads {kinds[0]} input only"
+        read = "images or audio" if kind == "any" else f"{kind} input"
+        raise InvalidRequest(f"{file.param}: this model does not read {read}: {missing}", param=file.param)
+
+
 def read_media(files: Sequence[MediaFile], text: str, media: MediaReader, *, add_special: bool) -> ReadPrompt:
     """Tokenise a rendered text with its files. Raises `InvalidRequest` for a file that cannot be read."""
-    data = [_checked(file) for file in files]
+    data = [_checked(file, media) for file in files]
     try:
         read = media.read(text, data, add_special=add_special)
     except BrokenMedia as error:
         broken = files[error.index]
-        reason = f"{broken.param}: the {broken.kind} cannot be decoded: the file is broken"
+        what = "file" if broken.kind == "any" else broken.kind
+        reason = f"{broken.param}: the {what} cannot be decoded: the file is broken"
         raise InvalidRequest(reason, param=broken.param) from None
     if read.spans and read.spans[-1].end == len(read.tokens):
         raise InvalidRequest("text must follow the last image or audio", param=files[-1].param)
     return read
 
 
-def _checked(file: MediaFile) -> bytes:
+def _checked(file: MediaFile, media: MediaReader) -> bytes:
     """The bytes of a file whose header is sound."""
 
     def refuse(reason: str) -> InvalidRequest:
@@ -77,7 +83,11 @@ def _checked(file: MediaFile) -> bytes:
         raise refuse("the data is not valid base64") from None
     if not data:
         raise refuse("the file is empty")
-    if file.kind == "image":
+    kind = file.kind
+    if kind == "any":
+        kind = "audio" if audio_seconds(data) is not None else "image"
+        _check_kind(file, kind, media)
+    if kind == "image":
         header = image_header(data)
         if header is None:
             raise refuse("the image has an unknown format or a broken header: PNG, JPEG, GIF and BMP are supported")

@@ -21,6 +21,7 @@ from paddock.types import (
     GenerateRequest,
     InfillPrompt,
     InfillTokens,
+    MediaPrompt,
     MediaSpan,
     MixedPrompt,
     ModelInfo,
@@ -145,8 +146,17 @@ class PromptReader:
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt):
             return self._read_chat(prompt, request.constraint)
+        if isinstance(prompt, MediaPrompt):
+            return self._read_with_media(prompt, request.constraint)
         text = prompt.text if isinstance(prompt, TextPrompt) else None
         return Read(self._checked(prompt, self._tokens(prompt)), request.constraint, text=text)
+
+    def _read_with_media(self, prompt: MediaPrompt, constraint: Constraint | None) -> Read:
+        text = check_media(prompt.media, self._media).join(prompt.texts)
+        assert self._media is not None, "checked"
+        self._check_size(prompt, text)
+        read = read_media(prompt.media, text, self._media, add_special=True)
+        return Read(self._checked(prompt, read.tokens), constraint, media=read.spans)
 
     def _checked(self, prompt: Prompt, tokens: list[int]) -> list[int]:
         if not tokens:

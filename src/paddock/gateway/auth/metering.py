@@ -15,12 +15,14 @@ from paddock.gateway.auth.limits import Limits
 from paddock.gateway.auth.usage import KeyUsage
 from paddock.gateway.http.scope import METER
 from paddock.gateway.http.sizes import MOST_ANSWERS_IN_ALL
-from paddock.types import GenerateRequest, MixedPrompt, PairPrompt, Prompt, TokenPrompt, Usage
+from paddock.types import ChatPrompt, GenerateRequest, MediaPrompt, MixedPrompt, PairPrompt, Prompt, TokenPrompt, Usage
 
 USUAL_ANSWER: Final = 1024
 """Tokens that are reserved for a single answer without `max_tokens`. A longer answer puts its key into debt. Each of
 several such answers reserves the model's whole context.
 """
+_TOKENS_PER_FILE = 512
+"""Of an image or audio, roughly. Its bytes say nothing about its tokens."""
 _BYTES_PER_TOKEN = 4
 
 
@@ -168,6 +170,10 @@ def rough_tokens(prompt: Prompt | PairPrompt) -> int:
             return len(tokens)
         case MixedPrompt(parts):
             return sum(1 if isinstance(part, int) else _tokens_of(part) for part in parts)
+        case MediaPrompt(texts, media):
+            return _tokens_of(texts) + _TOKENS_PER_FILE * len(media)
+        case ChatPrompt(media=media) if media:
+            return _tokens_of(msgspec.structs.replace(prompt, media=())) + _TOKENS_PER_FILE * len(media)
         case _:
             return _tokens_of(prompt)
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Str
 from paddock.config import LARGEST_SCALE, MOST_DRAFTED
 from paddock.config.fields import speculation_type
 from paddock.errors import InvalidRequest, UnsupportedParameter
+from paddock.gateway.generation.media import media_prompt
 from paddock.gateway.generation.sampling_fields import SamplingFields
 from paddock.gateway.http import sizes
 from paddock.gateway.http.fields import BodyFields, Fields, Unsupported
@@ -20,6 +21,7 @@ from paddock.types import (
     Adapters,
     Constraint,
     GenerateRequest,
+    MediaPrompt,
     MixedPrompt,
     Origin,
     Prompt,
@@ -55,14 +57,16 @@ def _prompts(value: Any, most: int = sizes.MOST_PROMPTS) -> list[Prompt]:
     values = [value] if one else value
     if not 0 < len(values) <= most:
         raise ValueError(f"there are {len(values)} prompts; the limits are 1 and {most}")
-    return [_prompt(part) for part in values]
+    return [_prompt(part, "prompt" if one else f"prompt[{index}]") for index, part in enumerate(values)]
 
 
-def _prompt(value: Any) -> Prompt:
+def _prompt(value: Any, param: str) -> Prompt:
     if isinstance(value, dict) and "prompt_string" in value:
-        if more := value.keys() - {"prompt_string"}:
+        if more := value.keys() - {"prompt_string", "multimodal_data"}:
             raise ValueError(f"{min(more)!r} is not supported in a prompt")
-        value = value["prompt_string"]
+        files, value = value.get("multimodal_data"), value["prompt_string"]
+        if files:
+            return media_prompt(value, files, param)
     if isinstance(value, str):
         return TextPrompt(value)
     check_parts(value, "a prompt must be a text, a list of token ids, or a list of both")
@@ -78,8 +82,16 @@ def check_parts(value: Any, expected: str) -> None:
         raise ValueError("a token id is out of range")
 
 
+class PromptObject(Fields):
+    """llama-server's: a text with a marker for each file (`media_marker` of `/props`), and the files as base64."""
+
+    prompt_string: str | list[str | int]
+    multimodal_data: list[str] | None = None
+
+
 _Given = str | list[str | int | list[str | int]]
-Prompts = Annotated[list[Any], PlainValidator(_prompts, json_schema_input_type=_Given)]
+_GivenPrompts = str | PromptObject | list[str | int | PromptObject | list[str | int]]
+Prompts = Annotated[list[Any], PlainValidator(_prompts, json_schema_input_type=_GivenPrompts)]
 """One prompt or several, as `paddock.types.Prompt`s."""
 
 
@@ -90,6 +102,8 @@ def _inputs(value: Any) -> list[Prompt]:
     value = [_content_text(part) for part in value] if isinstance(value, list) else _content_text(value)
     inputs = _prompts(value, sizes.MOST_INPUTS)
     for place, prompt in enumerate(inputs, 1):
+        if isinstance(prompt, MediaPrompt):
+            raise ValueError(f"input {place} of {len(inputs)} has images or audio: this endpoint takes text only")
         if prompt in (TextPrompt(""), TokenPrompt([])):
             raise ValueError(f"input {place} of {len(inputs)} is empty")
     return inputs

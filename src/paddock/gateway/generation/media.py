@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from paddock.errors import InvalidRequest
-from paddock.types import MediaFile, MediaKind
+from paddock.types import MediaFile, MediaKind, MediaPrompt
 
 _FILE = "file"
+_LONGEST_URL: Final = 4096
+FETCHED: Final = ("http", "https", "file")
+"""Schemes of URLs that a server may be allowed to fetch."""
+MEDIA_MARKER: Final = os.environ.get("LLAMA_MEDIA_MARKER") or "<__media__>"
+"""Stands for a file in a prompt of llama-server's API. In conversations it is text like any other."""
 
 
 def media_part(kind: MediaKind, data: str | bytes, param: str) -> dict[str, Any]:
@@ -17,18 +23,38 @@ def media_part(kind: MediaKind, data: str | bytes, param: str) -> dict[str, Any]
     return {"type": "media", "text": "", _FILE: file}
 
 
-def data_of_url(url: str, param: str) -> str:
-    """The base64 data of a `data:` URL. Raises `InvalidRequest` for any other URL."""
+def url_part(kind: MediaKind, url: str, param: str) -> dict[str, Any]:
+    """The same for a URL. The file of one that is no `data:` URL is fetched later (`media_sources.py`)."""
     scheme, separator, rest = url.partition(":")
     if separator and scheme.lower() == "data":
-        kind, comma, data = rest.partition(",")
-        if comma and kind.lower().endswith(";base64"):
-            return data
+        described, comma, data = rest.partition(",")
+        if comma and described.lower().endswith(";base64"):
+            return media_part(kind, data, param)
         raise InvalidRequest(f"{param}: a data: URL must be data:TYPE;base64,DATA", param=param)
-    if scheme.lower() in ("http", "https", "file") and separator:
-        reason = f"this server does not read {scheme.lower()}: URLs; send the file itself as data:TYPE;base64,DATA"
-        raise InvalidRequest(f"{param}: {reason}", param=param)
+    if scheme.lower() in FETCHED and rest.startswith("//"):
+        if len(url) > _LONGEST_URL:
+            raise InvalidRequest(f"{param}: the URL is longer than {_LONGEST_URL} characters", param=param)
+        return {"type": "media", "text": "", _FILE: MediaFile(kind, "", param, url=url)}
     raise InvalidRequest(f"{param}: expected a data: URL", param=param)
+
+
+def media_prompt(text: Any, files: Any, param: str) -> MediaPrompt:
+    """llama-server's `prompt_string` and `multimodal_data`. `param` is the field that has them. Raises
+    `InvalidRequest`.
+    """
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{param}.prompt_string: it must be a text, with multimodal_data", param=param)
+    at = f"{param}.multimodal_data"
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise InvalidRequest(f"{at}: it must be a list of base64 texts", param=at)
+    texts = text.split(MEDIA_MARKER)
+    if len(texts) != len(files) + 1:
+        raise InvalidRequest(
+            f"{param}.prompt_string: it has the marker {MEDIA_MARKER} {len(texts) - 1} times, and multimodal_data has "
+            f"{len(files)} files",
+            param=f"{param}.prompt_string",
+        )
+    return MediaPrompt(texts, tuple(MediaFile("any", file, f"{at}[{index}]") for index, file in enumerate(files)))
 
 
 def content_of(parts: Iterable[Any], at: str) -> str | list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from paddock.gateway.generation.defaults import with_defaults
 from paddock.gateway.generation.endpoint import Answer, Body, Endpoint
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import start_all
+from paddock.gateway.generation.media_sources import MediaSources
 from paddock.gateway.generation.normalizing import names_for, normalized_requests
 from paddock.gateway.generation.receipts import OpenReceipt, ReceiptDesk, check_receipt, no_receipt
 from paddock.gateway.generation.stream_buffers import CONVERSATION_HEADER, StreamBuffers
@@ -28,7 +29,7 @@ from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import Framing
 from paddock.gateway.http.request_context import REQUEST_ID
 from paddock.gateway.http.responses import JSON, error_event
-from paddock.gateway.http.scope import BODY, GIVEN, NORMALIZED, TRACE_KIND
+from paddock.gateway.http.scope import BODY, GIVEN, HELD, NORMALIZED, TRACE_KIND
 
 _HOLD_SECONDS = 2.0
 """A stream is held back for so long, so that an early refusal has a status of its own."""
@@ -93,7 +94,9 @@ async def respond(
     async def start() -> Sequence[Generation]:
         try:
             with renamed_params(field_names):
-                generations = await start_all(fleet, model, requests)
+                sources: MediaSources = request.app.state.media_sources
+                complete = await sources.fetch_all(requests, request.scope.get(HELD))
+                generations = await start_all(fleet, model, complete)
         except PaddockError:
             meter.failed()
             raise

@@ -9,8 +9,10 @@ import msgspec
 from paddock.errors import InvalidRequest
 from paddock.gateway.generation.defaults import with_defaults
 from paddock.gateway.generation.endpoint import Call
+from paddock.gateway.generation.media_sources import MediaSources
 from paddock.gateway.generation.normalizing import names_for, normalized
 from paddock.gateway.http.disconnect import until_disconnect
+from paddock.gateway.http.scope import HELD
 from paddock.types import ChatPrompt, CountTokens, TextQuestion
 from paddock.wire.messages import Text, Tokens
 
@@ -41,11 +43,18 @@ async def prompt_of(call: Call[Any]) -> ChatPrompt:
     return prompt
 
 
+async def _with_files(call: Call[Any], prompt: ChatPrompt) -> ChatPrompt:
+    sources: MediaSources = call.request.app.state.media_sources
+    found = await until_disconnect(call.request, sources.fetch(prompt, call.request.scope.get(HELD)))
+    assert isinstance(found, ChatPrompt), "as before"
+    return found
+
+
 async def count_tokens(call: Call[Any]) -> int:
     """The number of tokens of the prompt, normalized as in a request."""
     prompt, _ = normalized(await prompt_of(call), names_for(call.body, call.model))
     assert isinstance(prompt, ChatPrompt), "as before"
-    return (await ask(call, CountTokens(prompt, call.origin), Tokens)).count
+    return (await ask(call, CountTokens(await _with_files(call, prompt), call.origin), Tokens)).count
 
 
 def refuse_long(call: Call[Any], param: str, value: Any) -> None:

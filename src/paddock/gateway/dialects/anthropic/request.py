@@ -21,7 +21,7 @@ from paddock.gateway.generation.conversation import (
     tool_result,
 )
 from paddock.gateway.generation.fields import LARGEST, StopStrings, schema_constraint
-from paddock.gateway.generation.media import content_of, data_of_url, media_part
+from paddock.gateway.generation.media import content_of, media_part, url_part
 from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
@@ -64,7 +64,7 @@ class ImageBlock(_Block):
         if source.data is not None:
             return media_part("image", source.data, f"{at}.source.data")
         param = f"{at}.source.url"
-        return media_part("image", data_of_url(source.url or "", param), param)
+        return url_part("image", source.url or "", param)
 
 
 class ThinkingBlock(_Block):

@@ -19,6 +19,7 @@ from paddock.gateway.auth.caller import model_for
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.llama.placement import PlacementProps, placement_props
 from paddock.gateway.generation.defaults import defaults_of
+from paddock.gateway.generation.media import MEDIA_MARKER
 from paddock.gateway.generation.settings import generation_settings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
@@ -139,6 +140,8 @@ class Props(msgspec.Struct, kw_only=True):
     model_alias: str
     model_path: str
     modalities: Modalities
+    media_marker: str
+    """Stands for a file in a prompt with `multimodal_data`."""
     chat_template: str
     thinking: ThinkingProps
     bos_token: str
@@ -245,6 +248,7 @@ def _props(
         model_alias=model.name,
         model_path=model.path,
         modalities=Modalities(vision="image" in media, audio="audio" in media),
+        media_marker=MEDIA_MARKER,
         chat_template=info.chat_template if info is not None else options.chat_template,
         thinking=thinking,
         bos_token=info.bos if info is not None else "",

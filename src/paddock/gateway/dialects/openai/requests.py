@@ -17,10 +17,10 @@ from paddock.gateway.generation.conversation import (
     by_field,
 )
 from paddock.gateway.generation.fields import LARGEST, GenerationFields, Prompts, schema_constraint
-from paddock.gateway.generation.media import content_of, data_of_url, media_part
+from paddock.gateway.generation.media import content_of, media_part, url_part
 from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_ANSWERS, MOST_CALLS, MOST_MESSAGES, MOST_TOOLS
-from paddock.types import ChatPrompt, Constraint, TextPrompt
+from paddock.types import ChatPrompt, Constraint, MediaPrompt, TextPrompt
 
 
 class TextPart(Fields):
@@ -40,7 +40,7 @@ class ImagePart(Fields):
 
     def rendered(self, at: str) -> dict[str, Any]:
         param = f"{at}.image_url.url"
-        return media_part("image", data_of_url(self.image_url.url, param), param)
+        return url_part("image", self.image_url.url, param)
 
 
 class InputAudio(Fields):
@@ -54,7 +54,10 @@ class AudioPart(Fields):
     input_audio: InputAudio
 
     def rendered(self, at: str) -> dict[str, Any]:
-        return media_part("audio", self.input_audio.data, f"{at}.input_audio.data")
+        param, data = f"{at}.input_audio.data", self.input_audio.data
+        # As in llama-server the data may be a URL.
+        is_url = data[:8].lower().startswith(("http://", "https://", "file://"))
+        return url_part("audio", data, param) if is_url else media_part("audio", data, param)
 
 
 _Part = Annotated[
@@ -314,6 +317,8 @@ class CompletionRequest(OpenAIFields):
             raise InvalidRequest("post_sampling_probs and best_of are mutually exclusive", param="post_sampling_probs")
         if self.suffix and not all(isinstance(prompt, TextPrompt) for prompt in self.prompt):
             raise InvalidRequest("suffix requires prompts that are texts, not token ids", param="suffix")
+        if self.echo and any(isinstance(prompt, MediaPrompt) for prompt in self.prompt):
+            raise InvalidRequest("echo and multimodal_data are mutually exclusive", param="echo")
         if self.suffix and self.echo:
             raise InvalidRequest("echo and suffix are mutually exclusive", param="echo")
         return self

@@ -30,7 +30,7 @@ from paddock.gateway.generation.conversation import (
     tool_result,
 )
 from paddock.gateway.generation.fields import LARGEST, schema_constraint
-from paddock.gateway.generation.media import content_of, data_of_url, media_part
+from paddock.gateway.generation.media import content_of, url_part
 from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint
@@ -56,7 +56,7 @@ class ImageContent(Fields):
 
     def rendered(self, at: str) -> dict[str, Any]:
         param = f"{at}.image_url"
-        return media_part("image", data_of_url(self.image_url, param), param)
+        return url_part("image", self.image_url, param)
 
 
 class Refusal(Fields):
