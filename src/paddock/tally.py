@@ -175,6 +175,15 @@ class Tally(msgspec.Struct, array_like=True):
         0.0
     )
     """CPU time of the whole process."""
+    encode_seconds: Annotated[
+        Histogram,
+        Metric(
+            "paddock_media_encode_seconds",
+            "Steps",
+            "Time to encode an image, a part of one, or audio. Running answers wait meanwhile. What is cached is not "
+            "encoded.",
+        ),
+    ] = msgspec.field(default_factory=_waits)
 
     @property
     def drafted_tokens(self) -> int:

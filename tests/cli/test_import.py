@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from paddock.cli import main
+from tests import tiny_projectors
 from tests.server import Server
 from tests.tiers import full
 
@@ -116,3 +117,28 @@ def test_what_would_be_written_and_what_is_no_store(store: Store, tmp_path: Path
     assert done.exit_code == 0 and "smol:135m" in done.output and not config.exists()
     wrong = _run(str(tmp_path / "nothing"), "--config", str(config))
     assert wrong.exit_code == 1 and "is no Ollama store" in wrong.output
+
+
+def test_projectors_of_a_store(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    """The one of the manifest is used, in place, and an image reaches the model."""
+    projector = tmp_path / "projector"
+    tiny_projectors.llava(projector)
+    store = Store(tmp_path / "store")
+    store.add("registry.ollama.ai/library/eye/latest", model=tiny_models["llama"], projector=projector)
+    store.add("registry.ollama.ai/library/odd/latest", model=tiny_models["llama"], projector=tiny_models["llama"])
+    store.add("registry.ollama.ai/library/worse/latest", model=tiny_models["llama"], projector=b"no GGUF")
+    config = tmp_path / "paddock.json"
+    config.write_text(json.dumps({"server": {"data_dir": str(tmp_path / "data")}}))
+    done = _run(str(store.folder), "--config", str(config))
+    assert done.exit_code == 0, done.output
+    assert "odd: its projector for images is not used: the file is no projector" in done.output
+    assert "worse: its projector for images is not used" in done.output
+    models = json.loads(config.read_text())["model_manager"]["models"]
+    assert Path(models["eye"]["mmproj"]).resolve() == projector.resolve()
+    assert "mmproj" not in models["odd"] and "mmproj" not in models["worse"]
+    with Server("--config", str(config)) as server, ollama.Client(host=server.url) as client:
+        image = tiny_projectors.picture(1)
+        found = client.chat(
+            "eye", messages=[{"role": "user", "content": "what", "images": [image]}], options={"num_predict": 2}
+        )
+        assert found.prompt_eval_count is not None and found.prompt_eval_count > tiny_projectors.TOKENS

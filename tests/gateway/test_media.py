@@ -14,7 +14,7 @@ from openai import OpenAI
 
 from tests import tiny_models, tiny_projectors
 from tests.replicas.llama_server import LlamaServer, llama_server_binary
-from tests.server import Server
+from tests.server import Server, wait_for
 from tests.tiers import full
 from tests.tiny_projectors import TOKENS, picture, sound
 
@@ -172,12 +172,29 @@ def test_what_a_model_reads_is_listed(server: Server) -> None:
         assert props["modalities"] == {"vision": sees, "audio": hears}
 
 
+def test_encodings_are_counted(server: Server) -> None:
+    """Once for each picture, however often it is asked about."""
+    name = "paddock_media_encode_seconds_count"
+
+    def count() -> float:
+        lines = server.client.get("/metrics").text.splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name) and 'model_id="eye"' in line)
+
+    before = count()
+    for seed, text in ((71, "what"), (71, "who"), (72, "what")):
+        ask(server, image(picture(seed)), {"type": "text", "text": text})
+    wait_for(lambda: count() >= before + 2, 30, "the counters of the last answers")
+    assert count() == before + 2
+
+
 def test_audio(server: Server) -> None:
     first, again = (ask(server, audio(sound(1)), {"type": "text", "text": text}, model="ear") for text in ("a", "b"))
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 40
     assert first["usage"]["prompt_tokens"] == again["usage"]["prompt_tokens"]
     for wrong, says in (
         (audio(sound(1)[:30]), "unknown format or a broken header"),
+        (audio(b"OggS\0\2"), "is Ogg (Vorbis, Opus), which llama.cpp does not decode"),
+        (audio(b"\x1aE\xdf\xa3"), "is WebM"),
         (audio(b"ID3" + bytes(16 << 20)), "the limit is 3600"),
         (image(picture(1)), "does not read image input: its projector reads audio input only"),
     ):
@@ -263,7 +280,8 @@ _HUGE = picture(1)[:16] + b"\0\1\0\0\0\1\0\0" + picture(1)[24:]
     [
         (image(picture(1)[:300]), "the image cannot be decoded"),
         (image(b"GIF89a"), "unknown format or a broken header"),
-        (image(b"RIFF0000WEBPVP8 "), "PNG, JPEG, GIF and BMP are supported"),
+        (image(b"RIFF0000WEBPVP8 "), "is WebP, which llama.cpp does not decode: PNG, JPEG, GIF and BMP are supported"),
+        (image(b"\0\0\0\x18ftypheic"), "is HEIC"),
         (image(_HUGE), "65536 x 65536 pixels"),
         (image(b""), "the file is empty"),
         ({"type": "image_url", "image_url": {"url": "data:image/png;base64,*"}}, "not valid base64"),

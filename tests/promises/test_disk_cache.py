@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from paddock.disk_cache import account
+from tests import tiny_models, tiny_projectors
 from tests.server import Server, wait_for
 from tests.tiers import full
 
@@ -27,7 +29,7 @@ def _server(model: Path, folder: Path | None, *args: str, **more: Any) -> Server
     return Server("-m", str(model), "-c", "4096", *disk, *args, **more)
 
 
-def _ask(server: Server, prompt: str, key: str | None = None) -> tuple[str, int]:
+def _ask(server: Server, prompt: Any, key: str | None = None) -> tuple[str, int]:
     """The answer, and how many tokens of the prompt were cached. Deterministic, so that answers can be compared."""
     body = {"prompt": prompt, "n_predict": 12, "temperature": 0, "deterministic": True}
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
@@ -74,6 +76,27 @@ def test_prefixes_survive_a_restart(
     assert cached >= _LEAST_CACHED
     assert props["kv_cache"]["disk_bytes"] == 1 << 30
     assert "paddock_disk_cache_files" in metrics
+
+
+def test_images_survive_a_restart(tmp_path: Path) -> None:
+    """A picture in a prompt is read from disk with it: nothing is encoded again, and the answer is the same."""
+    tiny_models.llama(tmp_path / "eye.gguf")
+    tiny_projectors.llava(tmp_path / "mmproj.gguf")
+    data = base64.b64encode(tiny_projectors.picture(1)).decode()
+    prompt = {"prompt_string": f"{_PROMPT}<__media__>{_PROMPT}", "multimodal_data": [data]}
+    other = prompt | {"multimodal_data": [base64.b64encode(tiny_projectors.picture(2)).decode()]}
+    folder = tmp_path / "cache"
+    with _server(tmp_path / "eye.gguf", folder) as server:
+        expected, cached = _ask(server, prompt)
+        assert cached == 0
+    with _server(tmp_path / "eye.gguf", folder) as server:
+        answer, cached = _ask(server, prompt)
+        assert answer == expected
+        assert cached >= 2 * _LEAST_CACHED + tiny_projectors.TOKENS
+        _, shared = _ask(server, other)
+        assert shared < cached - _LEAST_CACHED, "another picture shares the text before it"
+        wait_for(lambda: _total(server, "paddock_media_encode_seconds_count") >= 1, 30, "counters")
+        assert _total(server, "paddock_media_encode_seconds_count") == 1, "of the other picture"
 
 
 def test_prefixes_survive_a_killed_worker(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:

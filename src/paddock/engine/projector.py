@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import secrets
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -98,6 +99,7 @@ class Projector:
         self._kept_bytes = 0
         self.encoded = 0
         """How many chunks were encoded so far."""
+        self._encode_seconds: list[float] = []
         self._self_test()
 
     # ── prompts: thread-safe ─────────────────────────────────────────────────────────────────────────────────────────
@@ -190,12 +192,18 @@ class Projector:
         return chunk.embeddings
 
     def _encode(self, chunk: MediaChunk) -> Embeddings:
-        mtmd = self._mtmd
+        mtmd, begun = self._mtmd, time.perf_counter()
         if int(mtmd.mtmd_encode_chunk(self._context, chunk.pointer)):
             raise DecodeFailed("the projector could not encode an image or audio")
+        self._encode_seconds.append(time.perf_counter() - begun)
         shape = int(mtmd.mtmd_input_chunk_get_n_tokens(chunk.pointer)), self._size
         self.encoded += 1
         return np.ctypeslib.as_array(mtmd.mtmd_get_output_embd(self._context), shape=shape).copy()
+
+    def take_encode_seconds(self) -> list[float]:
+        """How long each encoding since the last call took."""
+        taken, self._encode_seconds = self._encode_seconds, []
+        return taken
 
     def _keep(self, key: bytes, embeddings: Embeddings) -> None:
         if key not in self._kept:

@@ -93,6 +93,9 @@ class MediaReader(Protocol):
     def encode(self, chunk: Any) -> Any:
         """Encode a chunk, which may take seconds. Otherwise the step that needs it does."""
 
+    def take_encode_seconds(self) -> list[float]:
+        """How long each encoding since the last call took."""
+
 
 class BrokenMedia(Exception):
     """The file with the number `index` cannot be decoded."""

@@ -56,6 +56,11 @@ class Counters:
             if result is not None and result.drafted and result.draft_source is not None:
                 self._tally.count_draft(result.draft_source, result.drafted, len(result.more))
 
+    def encoded(self, seconds: Sequence[float]) -> None:
+        """Images and sound were encoded, each in so many seconds."""
+        for each in seconds:
+            self._tally.encode_seconds.observe(each)
+
     def pooled_step(self, inputs: int, tokens: int, seconds: float) -> None:
         self._tally.prompt_tokens += tokens
         self._tally.prompt_seconds += seconds

@@ -198,6 +198,8 @@ class GenerationThread(EngineThread):
                 waited = time.perf_counter() - begun
 
     def _stats(self, now: float) -> Stats:
+        if self.engine.media is not None:
+            self.counters.encoded(self.engine.media.take_encode_seconds())
         return self.counters.stats(self._scheduler, now)
 
     def _handle(self, command: Command) -> None:

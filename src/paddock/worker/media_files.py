@@ -90,7 +90,7 @@ def _checked(file: MediaFile, media: MediaReader) -> bytes:
     if kind == "image":
         header = image_header(data)
         if header is None:
-            raise refuse("the image has an unknown format or a broken header: PNG, JPEG, GIF and BMP are supported")
+            raise refuse(f"the image {_problem(data)}: PNG, JPEG, GIF and BMP are supported")
         pixels = header.width * header.height
         if not pixels or max(header.width, header.height) > LONGEST_SIDE or pixels > MOST_PIXELS:
             raise refuse(
@@ -98,10 +98,34 @@ def _checked(file: MediaFile, media: MediaReader) -> bytes:
                 f"{MOST_PIXELS >> 20} Mi in all"
             )
     elif (seconds := audio_seconds(data)) is None:
-        raise refuse("the audio has an unknown format or a broken header: WAV, MP3 and FLAC are supported")
+        raise refuse(f"the audio {_problem(data)}: WAV, MP3 and FLAC are supported")
     elif seconds > LONGEST_AUDIO:
         raise refuse(f"the audio has {seconds:.0f} seconds; the limit is {LONGEST_AUDIO}")
     return data
+
+
+# Formats that browsers and phones use, and llama.cpp does not decode.
+_OTHER_FORMATS = (
+    (0, b"RIFF", 8, b"WEBP", "WebP"),
+    (4, b"ftyp", 8, b"avif", "AVIF"),
+    (4, b"ftyp", 8, b"hei", "HEIC"),
+    (4, b"ftyp", 8, b"mif1", "HEIC"),
+    (4, b"ftyp", 0, b"", "MP4 (M4A)"),
+    (0, b"OggS", 0, b"", "Ogg (Vorbis, Opus)"),
+    (0, b"\x1aE\xdf\xa3", 0, b"", "WebM (Matroska)"),
+    (0, b"II*\0", 0, b"", "TIFF"),
+    (0, b"MM\0*", 0, b"", "TIFF"),
+    (0, b"<svg", 0, b"", "SVG"),
+    (0, b"%PDF", 0, b"", "PDF"),
+)
+
+
+def _problem(data: bytes) -> str:
+    """Why a file is none of the supported formats."""
+    for at, magic, further, more, name in _OTHER_FORMATS:
+        if data.startswith(magic, at) and data.startswith(more, further):
+            return f"is {name}, which llama.cpp does not decode"
+    return "has an unknown format or a broken header"
 
 
 # ── images ───────────────────────────────────────────────────────────────────────────────────────────────────────────

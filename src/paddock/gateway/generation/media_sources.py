@@ -38,6 +38,7 @@ class MediaSources:
         self._folder = folder
         self._limit = limit
         self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._opening = asyncio.Lock()
         self._client: httpx.AsyncClient | None = None
 
     async def fetch_all(self, requests: Sequence[GenerateRequest], held: HeldBody | None) -> Sequence[GenerateRequest]:
@@ -133,17 +134,18 @@ class MediaSources:
         raise failure or httpx.ConnectError("no address")
 
     async def _opened_client(self) -> httpx.AsyncClient:
-        if self._client is None:
-            context = await asyncio.to_thread(httpx.create_ssl_context, trust_env=False)
-            # No connection is used twice: it was verified for one name only. No proxy: it would resolve names itself.
-            self._client = self._client or httpx.AsyncClient(
-                verify=context,
-                trust_env=False,
-                follow_redirects=False,
-                timeout=_SECONDS,
-                limits=httpx.Limits(max_keepalive_connections=0),
-            )
-        return self._client
+        async with self._opening:
+            if self._client is None:
+                context = await asyncio.to_thread(httpx.create_ssl_context, trust_env=False)
+                # No connection is used twice: it was verified for one name only. No proxy: it would resolve names.
+                self._client = httpx.AsyncClient(
+                    verify=context,
+                    trust_env=False,
+                    follow_redirects=False,
+                    timeout=_SECONDS,
+                    limits=httpx.Limits(max_keepalive_connections=0),
+                )
+            return self._client
 
     async def close(self) -> None:
         if self._client is not None:

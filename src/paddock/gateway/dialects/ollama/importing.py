@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from paddock.fleet.catalogue.gguf import BrokenGGUF
 from paddock.fleet.catalogue.headers import read_headers
+from paddock.fleet.catalogue.projectors import media_kinds
 from paddock.gateway.dialects.ollama.created import Created
 from paddock.gateway.dialects.ollama.options import Options
 from paddock.gateway.dialects.ollama.requests import PLAIN_TEMPLATE, Message
@@ -83,14 +84,31 @@ def _entry(model: StoredModel, say: Callable[[str], None], *, has_template: bool
             entry[setting] = value
     if model.adapters:
         entry["lora"] = [str(path) for path in model.adapters]
-    if model.projectors:
-        say("its projector for images is not used")
+    entry |= _projector(model, say)
     entry |= _template(model, say, has_template=has_template)
     options = _options(model, lambda text: None)
     defaults = {name: value for name, value in options.fields().items() if name not in _NO_DEFAULT}
     if defaults:
         entry["defaults"] = msgspec.to_builtins(defaults)
     return entry
+
+
+def _projector(model: StoredModel, say: Callable[[str], None]) -> dict[str, Any]:
+    """The file with which it reads images. A model uses one."""
+    usable: list[Path] = []
+    for path in model.projectors:
+        try:
+            header = read_headers([path])
+        except (BrokenGGUF, OSError) as error:
+            say(f"its projector for images is not used: {error}")
+            continue
+        if media_kinds(header):
+            usable.append(path)
+        else:
+            say("its projector for images is not used: the file is no projector")
+    if len(usable) > 1:
+        say(f"it has {len(usable)} projectors; the first is used")
+    return {"mmproj": str(usable[0])} if usable else {}
 
 
 def _template(model: StoredModel, say: Callable[[str], None], *, has_template: bool) -> dict[str, Any]:
