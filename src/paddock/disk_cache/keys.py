@@ -74,16 +74,16 @@ class PrefixDigest:
 
 
 def encode_tokens(tokens: Iterable[int]) -> bytes:
-    """Big-endian, so that bytes compare as the tokens do."""
-    encoded = array("I", tokens)
-    assert encoded.itemsize == TOKEN, "an unsigned int has four bytes on every platform that llama.cpp supports"
+    """Big-endian, so that bytes compare as the tokens do. Tokens of images are negative, and come last."""
+    encoded = array("i", tokens)
+    assert encoded.itemsize == TOKEN, "an int has four bytes on every platform that llama.cpp supports"
     if sys.byteorder == "little":
         encoded.byteswap()
     return encoded.tobytes()
 
 
 def decode_tokens(data: bytes) -> list[int]:
-    tokens = array("I", data)
+    tokens = array("i", data)
     if sys.byteorder == "little":
         tokens.byteswap()
     return tokens.tolist()
