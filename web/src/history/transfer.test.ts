@@ -4,6 +4,7 @@ import { NOTHING_SET } from "../chat/settings";
 import type { Message, UserMessage } from "../chat/tree";
 import { copyOf, exported, ImportProblem, imported, type Stored } from "./transfer";
 
+const PARTS = { load: 1, queue: 0, media: 0, restore: 0, prefill: 2, others: 0, decode: 3, overhead: 0 };
 const STORED: Stored = {
   conversation: {
     id: "c",
@@ -40,7 +41,7 @@ const STORED: Stored = {
       open: false,
       continued: "",
       problem: { message: "crashed", status: 200, code: "worker_crashed", param: null, requestId: "r" },
-      statistics: { promptTokens: 1, cachedTokens: 0, answerTokens: 2, tokensPerSecond: null },
+      statistics: { promptTokens: 1, cachedTokens: 0, answerTokens: 2, tokensPerSecond: null, parts: PARTS },
       firstToken: 0.1,
     },
     { id: "t", conversation: "c", parent: "a", created: 3, role: "tool", content: "42", call: "1" },

@@ -4,6 +4,7 @@ import { dataUrl, fileOf } from "../attachments/encoding";
 import { type Attachment, isMedia } from "../attachments/types";
 import { type Field, NOTHING_SET, type Settings } from "../chat/settings";
 import type { AnswerMessage, Conversation, Message, Problem, Statistics, ToolCall } from "../chat/tree";
+import { partsIn, type TimeParts } from "../timeline/parts";
 import { foreign } from "./foreign";
 
 export interface Stored {
@@ -184,7 +185,14 @@ function statisticsOf(value: unknown, at: string): Statistics {
     cachedTokens: number(found.cachedTokens, `${at}.cachedTokens`),
     answerTokens: number(found.answerTokens, `${at}.answerTokens`),
     tokensPerSecond: optional(number)(found.tokensPerSecond, `${at}.tokensPerSecond`),
+    ...(found.parts !== undefined && { parts: optional(partsOf)(found.parts, `${at}.parts`) }),
   };
+}
+
+/** Null if one is missing. */
+function partsOf(value: unknown, at: string): TimeParts | null {
+  const found = Object.entries(record(value, at)).map(([name, time]) => [`${name}_ms`, time]);
+  return partsIn(Object.fromEntries(found));
 }
 
 function settingsOf(value: unknown, at: string): Settings {
