@@ -40,11 +40,16 @@ class BatchSampler:
         self._biased_rows = np.repeat(np.array(biased, np.int64), sizes)
         self._biased_ids = np.concatenate([_NO_IDS, *(samplers[index].bias_ids for index in biased)])
         self._bias = np.concatenate([_NO_BIAS, *(samplers[index].bias for index in biased)])
+        self._least_biased = int(self._biased_ids.min(initial=0))
+        self._largest_biased = int(self._biased_ids.max(initial=-1))
         params = [samplers[index].params for index in self._batched]
         self._top_k = np.array([[p.top_k] for p in params])
         self._top_p = np.array([[p.top_p if p.top_p < 1 else 2.0] for p in params])
         self._min_p = np.array([[p.min_p] for p in params])
         self._width = max((p.top_k for p in params), default=0)
+        self._has_one_width = all(p.top_k == self._width for p in params)
+        self._batched_rows = np.array(self._batched, np.int64)[:, None]
+        self._temperatures = np.array([[sampler.params.temperature] for sampler in samplers])
         self._limits = limits_of([samplers[index].params for index in self._unlimited])
         self._constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
 
@@ -218,7 +223,7 @@ class BatchSampler:
 
     def _check_ids(self, n_vocab: int) -> None:
         """Raise an error if a bias or a penalty would change another row."""
-        if len(self._bias) and (self._biased_ids.min() < 0 or self._biased_ids.max() >= n_vocab):
+        if self._least_biased < 0 or self._largest_biased >= n_vocab:
             raise IndexError(f"a bias is for a token outside of the vocabulary of {n_vocab}")
         for _, sampler in self._penalized:
             sampler.history.check(n_vocab)
@@ -232,17 +237,17 @@ class BatchSampler:
         """The ids and logits of the most likely tokens, as many as the largest top-k asks for."""
         which, width = self._batched, min(self._width, rows.shape[1])
         ids = top_k_rows(rows, which, width)
-        return ids, rows[np.asarray(which)[:, None], ids].astype(np.float64)
+        return ids, rows[self._batched_rows, ids].astype(np.float64)
 
     def _filter(self, logits: Floats) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """The logits relative to the best, and which of them top-k, top-p and min-p keep."""
-        width = logits.shape[1]
         if not np.isfinite(logits[:, 0]).all() or np.isnan(logits).any():
             # The caller finds empty rows. NaN must not spread over the row.
             logits = np.nan_to_num(logits, nan=-np.inf, posinf=_LARGEST_LOGIT, neginf=-np.inf)
             logits[~np.isfinite(logits[:, 0])] = 0.0
         logits -= logits[:, :1]
-        logits[np.arange(width) >= self._top_k] = -np.inf
+        if not self._has_one_width:
+            logits[np.arange(logits.shape[1]) >= self._top_k] = -np.inf
         weights = np.exp(logits)
         # cumsum, not sum: the rounding of a sum depends on the width, which depends on the other requests.
         total = weights.cumsum(axis=1)
@@ -253,8 +258,7 @@ class BatchSampler:
 
     def _draw(self, which: list[int], ids: Ids, logits: Floats, kept: npt.NDArray[np.bool_]) -> Ids:
         """Temperature and the draw, among the candidates of each row that are kept. The first is the most likely."""
-        temperature = np.array([[self.samplers[index].params.temperature] for index in which])
-        weights = np.where(kept, np.exp((logits - logits[:, :1]) / temperature), 0.0)
+        weights = np.where(kept, np.exp((logits - logits[:, :1]) / self._temperatures[which]), 0.0)
         total = weights.cumsum(axis=1)
         points = np.array([[self.samplers[index].next_uniform()] for index in which]) * total[:, -1:]
         at = np.minimum((total <= points).sum(axis=1), kept.cumsum(axis=1).argmax(axis=1))
