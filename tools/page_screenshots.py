@@ -28,7 +28,7 @@ def chat(page: Page, url: str, shoot: Callable[[str], None]) -> None:
     page.goto(url)
     expect(page.locator("#composer")).to_be_focused()
     page.keyboard.press("Control+.")
-    page.get_by_label("Max tokens").fill("60")
+    page.get_by_label("Max tokens").fill("40")
     page.get_by_role("button", name="Done").click()
     page.locator("#composer").fill(QUESTION)
     page.get_by_role("button", name="Send", exact=True).click()
