@@ -88,9 +88,9 @@ class Cluster:
             env=os.environ | _ENVIRONMENT | {"RAY_AUTH_TOKEN": token},
         )  # fmt: skip
 
-    def deploy(self, models: dict[str, Any], **cluster: Any) -> str:
+    def deploy(self, models: dict[str, Any], data_dir: Path | None = None, **cluster: Any) -> str:
         settings = {
-            "server": {"port": self.port},
+            "server": {"port": self.port} | ({"data_dir": str(data_dir)} if data_dir is not None else {}),
             "model_manager": {"models": models},
             "cluster": {"proxies": "head_only", **cluster},
         }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ import pytest
 
 from tests.cluster.nodes import Cluster
 from tests.forking import run_command
+from tests.gateway.test_batches import chat_line, finished, results, submit
 from tests.server import chat_body, events, wait_for
 from tests.tiers import full
 
@@ -281,6 +284,38 @@ def test_upgrade_under_load(cluster: Cluster) -> None:
         60,
         "one replica in the status",
     )
+
+
+def test_a_batch_on_both_nodes(cluster: Cluster, tmp_path: Path) -> None:
+    """With one gateway and a data folder. A replica is killed: its lines are run again, and all receipts verify."""
+    with cluster.client() as client:
+        refused = client.get("/v1/batches")
+    assert refused.status_code == 501 and "server.data_dir" in refused.json()["error"]["message"]
+    cluster.deploy(MODELS, data_dir=tmp_path / "data", gateways=1)
+    count = 60
+    systems = [f"group {n}: " + "words of a long system text " * 12 for n in range(6)]
+    lines = [chat_line(f"id-{n}", f"say: answer {n}", systems[n % 6], model="pair") for n in range(count)]
+    with openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=5) as client:
+        wait_for(lambda: len(cluster.replicas("pair")) == 2, 60, "both replicas")
+        id = submit(client, lines, extra_body={"deterministic": True}).id
+
+        def done() -> int:
+            counts = client.batches.retrieve(id).request_counts
+            return counts.completed if counts is not None else 0
+
+        wait_for(lambda: done() >= 8, 60, "some lines")
+        wait_for(lambda: cluster.replicas("pair")[0]["pid"], 30, "the process of a replica")
+        os.kill(cluster.replicas("pair")[0]["pid"], signal.SIGKILL)
+        batch = finished(client, id, 120)
+        assert batch.request_counts is not None
+        assert (batch.status, batch.request_counts.completed) == ("completed", count)
+        assert results(client, batch.output_file_id).keys() == {f"id-{n}" for n in range(count)}
+        assert batch.output_file_id is not None
+        (tmp_path / "output.jsonl").write_bytes(client.files.content(batch.output_file_id).content)
+    verified = run_command("verify", str(tmp_path / "output.jsonl"), "--server", cluster.url)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    cluster.deploy(MODELS, gateways=2)
+    wait_for(lambda: len(cluster.replicas("pair")) == 2, 60, "both replicas")
 
 
 def _replicas_now(cluster: Cluster, model: str) -> int | None:

@@ -82,14 +82,16 @@ class Batches:
         except BatchesUnavailable as error:
             raise StartupError(error.message) from None
 
-    async def resume(self) -> None:
-        """Continue what an earlier server left, if there is anything."""
+    async def resume(self) -> bool:
+        """Continue what an earlier server left, if there is anything. False: another server has the folder."""
         if not self._folder.database.exists():
-            return
+            return True
         try:
             await self._open()
         except PaddockError as error:
             _log.warning("batches of an earlier server do not continue", error=error.message)
+            return False
+        return True
 
     async def stop(self) -> None:
         """Stop running lines. They are run again after the next start."""

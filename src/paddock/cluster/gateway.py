@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
 
 from paddock import logs
+from paddock.batches import Batches
 from paddock.cluster.link import RayLink, translated
 from paddock.cluster.names import GATEWAY, application_of, on_cluster
 from paddock.cluster.replicas import ClusterReplicas
@@ -17,6 +19,8 @@ from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway import ConnectionLimits, MetricsPage, RequestLimits, create_app
 
+_FOLDER_INTERVAL = 5.0
+"""Seconds between two attempts to take the data folder, while the gateway before this one still has it."""
 _METRICS_TIMEOUT = 5.0
 """Seconds that the other gateways have to return their metrics."""
 
@@ -46,9 +50,19 @@ class ClusterGateway:
         self._gateways = serve.get_deployment_handle(GATEWAY, app_name=name)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
+        settings = self._settings
+        # A folder has one writer, and a client must reach it with each request.
+        has_batches = settings.server.data_dir is not None and settings.cluster.gateways == 1
         app = create_app(
-            self._settings, self._fleet, _no_reload, gateways=self._settings.cluster.gateways, has_batches=False
+            settings,
+            self._fleet,
+            _no_reload,
+            gateways=settings.cluster.gateways,
+            has_batches=has_batches,
+            locks_data=False,
         )
+        if has_batches:
+            self._resuming = asyncio.get_running_loop().create_task(self._resume(app.state.batches))
         self._page: MetricsPage = app.state.metrics_page
         self._page.gather = self._gather
         app.add_middleware(
@@ -56,6 +70,11 @@ class ClusterGateway:
         )
         app.add_middleware(BatchedResponses)
         return app
+
+    async def _resume(self, batches: Batches) -> None:
+        """The folder is free when the gateway before this one has ended: no event tells when."""
+        while not await batches.resume():  # noqa: ASYNC110
+            await asyncio.sleep(_FOLDER_INTERVAL)
 
     async def metrics(self) -> tuple[str, bytes]:
         """The metrics of this gateway, for the gateway that is scraped."""

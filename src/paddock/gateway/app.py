@@ -60,10 +60,12 @@ def create_app(
     *,
     gateways: int = 1,
     has_batches: bool = True,
+    locks_data: bool = True,
     dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
     """The application of a gateway. A reload calls `reread` for the new settings. With several `gateways` each enforces
-    its share of the limits of keys. Raises `StartupError`.
+    its share of the limits of keys. Without `locks_data` it starts while another server has the data folder. Raises
+    `StartupError`.
     """
     check_defaults(configuration.model_manager)
     settings = configuration.server
@@ -146,6 +148,8 @@ def create_app(
         app.add_middleware(PathPrefix, prefix=settings.api_prefix)
     data = DataFolder(settings.data_dir or default_folder())
     batches = app.state.batches = _batches(app, data, configuration, fleet, gate, dialects) if has_batches else None
+    if batches is not None and locks_data and settings.data_dir is not None:
+        batches.lock_now()
     conversations = app.state.conversations = _conversations(data, configuration) if has_batches else None
     downloads = Downloads(fleet, reloader)
     services = Services(fleet, reloader, settings, downloads, batches, conversations)
@@ -196,7 +200,6 @@ def _batches(
     gate: Gate,
     dialects: Sequence[Dialect],
 ) -> Batches:
-    """Raises `StartupError` if another server uses the folder of the settings."""
     settings, rules = configuration.batches, configuration.server
     endpoints = {
         path: BatchEndpoint(declared, dialect.field_names)
@@ -213,7 +216,7 @@ def _batches(
         idle_seconds=settings.idle_seconds,
         prefix=rules.api_prefix,
     )
-    batches = Batches(
+    return Batches(
         data,
         lines,
         Options(
@@ -228,9 +231,6 @@ def _batches(
         Quotas(settings.max_files_per_key, settings.max_bytes_per_key, settings.max_file_bytes),
         app.state.receipts.key,
     )
-    if rules.data_dir is not None:
-        batches.lock_now()
-    return batches
 
 
 def _headers(settings: ServerSettings) -> dict[str, str]:

@@ -83,7 +83,9 @@ def message_batch_routes(services: Services) -> APIRouter:
 
     def batches() -> Batches:
         if services.batches is None:
-            raise NotSupported("this server has no batches: a gateway of a cluster does not store anything")
+            raise NotSupported(
+                "this server has no batches: a cluster needs one gateway (cluster.gateways) and server.data_dir"
+            )
         return services.batches
 
     def shown(request: Request, batch: Batch) -> MessageBatch:

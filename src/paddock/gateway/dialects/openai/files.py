@@ -55,7 +55,9 @@ class FileDeleted(msgspec.Struct, kw_only=True):
 
 def batches_of(services: Services) -> Batches:
     if services.batches is None:
-        raise NotSupported("this server has no files and batches: a gateway of a cluster does not store anything")
+        raise NotSupported(
+            "this server has no files and batches: a cluster needs one gateway (cluster.gateways) and server.data_dir"
+        )
     return services.batches
 
 

@@ -101,7 +101,7 @@ def as_stored(items: Sequence[Any]) -> list[StoredItem]:
 
 # ── routes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-_NOT_STORED = "this server stores no responses (--no-store-responses, or a gateway of a cluster)"
+_NOT_STORED = "this server stores no responses (--no-store-responses, or a cluster without server.data_dir)"
 
 
 class ItemList(msgspec.Struct, kw_only=True):
