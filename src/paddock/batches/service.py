@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -212,7 +213,8 @@ class Batches:
                     raise BatchesUnavailable("the server is stopping")
                 store = await self._thread.call(self._open_store)
                 self.runner = Runner(store, self._thread, self._backend, self._options, self._clock)
-                await self.runner.start()
+                # It outlives the request that opened the store, whose id and context its lines must not have.
+                await asyncio.create_task(self.runner.start(), context=Context())
                 self._store = store
         return self._store
 
