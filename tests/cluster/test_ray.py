@@ -288,8 +288,8 @@ def test_upgrade_under_load(cluster: Cluster) -> None:
 
 def test_a_batch_on_both_nodes(cluster: Cluster, tmp_path: Path) -> None:
     """With one gateway and a data folder. A replica is killed: its lines are run again, and all receipts verify."""
-    with cluster.client() as client:
-        refused = client.get("/v1/batches")
+    with cluster.client() as plain:
+        refused = plain.get("/v1/batches")
     assert refused.status_code == 501 and "server.data_dir" in refused.json()["error"]["message"]
     cluster.deploy(MODELS, data_dir=tmp_path / "data", gateways=1)
     count = 60
