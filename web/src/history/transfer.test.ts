@@ -41,7 +41,7 @@ const STORED: Stored = {
       open: false,
       continued: "",
       problem: { message: "crashed", status: 200, code: "worker_crashed", param: null, requestId: "r" },
-      statistics: { promptTokens: 1, cachedTokens: 0, answerTokens: 2, tokensPerSecond: null, parts: PARTS },
+      statistics: { promptTokens: 1, cachedTokens: 0, answerTokens: 2, tokensPerSecond: null, parts: PARTS, waited: 2 },
       firstToken: 0.1,
     },
     { id: "t", conversation: "c", parent: "a", created: 3, role: "tool", content: "42", call: "1" },

@@ -27,6 +27,11 @@ export async function exported(stored: Stored[], now: Date): Promise<string> {
 
 /** JSON has no bytes: images and audio become `data:` addresses. */
 async function written(message: Message): Promise<unknown> {
+  if (message.role === "assistant" && message.statistics) {
+    // The cache report is about the server's cache at that time.
+    const { report: _, ...statistics } = message.statistics;
+    return { ...message, statistics };
+  }
   if (message.role !== "user") return message;
   const attachments = message.attachments.map(async (file) =>
     isMedia(file) ? { ...file, data: await dataUrl(file.data) } : file,
@@ -186,6 +191,7 @@ function statisticsOf(value: unknown, at: string): Statistics {
     answerTokens: number(found.answerTokens, `${at}.answerTokens`),
     tokensPerSecond: optional(number)(found.tokensPerSecond, `${at}.tokensPerSecond`),
     ...(found.parts !== undefined && { parts: optional(partsOf)(found.parts, `${at}.parts`) }),
+    ...(found.waited !== undefined && { waited: number(found.waited, `${at}.waited`) }),
   };
 }
 
