@@ -2,6 +2,7 @@ import { useEffect } from "preact/hooks";
 import { Chat } from "../chat/Chat";
 import { searchHistory } from "../chat/panels";
 import { Live } from "../live/Live";
+import { Manage } from "../manage/Manage";
 import { Playground } from "../playground/Playground";
 import { TEXT } from "../text";
 import { Icon, IconButton, type IconName } from "../ui/Icon";
@@ -16,6 +17,7 @@ const VIEWS: { view: View; name: string }[] = [
   { view: "chat", name: TEXT.app.views.chat },
   { view: "live", name: TEXT.app.views.live },
   { view: "playground", name: TEXT.app.views.playground },
+  { view: "models", name: TEXT.app.views.models },
 ];
 const THEMES: Record<Theme, { icon: IconName; label: string }> = {
   system: { icon: "screen", label: TEXT.app.theme.system },
@@ -67,6 +69,7 @@ export function App() {
         {view === "chat" && <Chat />}
         {view === "live" && <Live />}
         {view === "playground" && <Playground />}
+        {view === "models" && <Manage />}
       </main>
       <Notices />
       {showShortcuts.value && <Shortcuts />}

@@ -2,7 +2,9 @@
 
 import { signal } from "@preact/signals";
 
-export type View = "chat" | "live" | "playground";
+export type View = "chat" | "live" | "playground" | "models";
+
+const VIEWS: View[] = ["chat", "live", "playground", "models"];
 
 export interface Route {
   view: View;
@@ -32,7 +34,7 @@ export function href(view: View, id?: string): string {
 function parse(hash: string): Route {
   const [, view, id] = hash.split("/");
   return {
-    view: view === "live" || view === "playground" ? view : "chat",
+    view: VIEWS.find((known) => known === view) ?? "chat",
     id: id ? decoded(id) : null,
   };
 }

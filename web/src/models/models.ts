@@ -27,6 +27,8 @@ export interface Model {
   context: number | null;
   /** What it reads besides text. */
   media: MediaKind[];
+  /** The server can delete its files. */
+  removable: boolean;
 }
 
 export interface Card {
@@ -41,6 +43,7 @@ export interface Card {
     n_ctx_train: number | null;
   };
   architecture: { input_modalities: string[] };
+  can_remove?: boolean;
 }
 
 export interface StatusEvent {
@@ -53,7 +56,7 @@ const MEDIA: MediaKind[] = ["image", "audio"];
 
 /** The models as the server lists them, broken files last. */
 export function fromCards(cards: Card[], before: Model[] = []): Model[] {
-  const models = cards.map(({ id, kind, status, meta, architecture }) => {
+  const models = cards.map(({ id, kind, status, meta, architecture, can_remove }) => {
     const known = before.find((model) => model.id === id);
     return settled({
       id,
@@ -67,6 +70,7 @@ export function fromCards(cards: Card[], before: Model[] = []): Model[] {
       parameters: meta.n_params,
       context: meta.n_ctx ?? meta.n_ctx_train,
       media: MEDIA.filter((medium) => architecture.input_modalities.includes(medium)),
+      removable: can_remove === true,
     });
   });
   return [...models.filter(({ broken }) => !broken), ...models.filter(({ broken }) => broken)];
