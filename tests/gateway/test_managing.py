@@ -113,6 +113,9 @@ def test_the_hub_is_searched(place: Place) -> None:
     assert contents["projectors"] == ["mmproj-f16.gguf"]
     gated = place.server.client.get("/admin/hub/owner/gated")
     assert gated.status_code == 400 and "is gated" in gated.json()["error"]["message"]
+    for name in ("Ã/1Në", "owner/-x", f"owner/{'x' * 100}"):
+        refused = place.server.client.get(f"/admin/hub/{name}")
+        assert refused.status_code == 400 and "is not a model on the hub" in refused.json()["error"]["message"]
     for query in ({"limit": 0}, {"limit": "x"}, {"search": "x" * 201}):
         assert place.server.client.get("/admin/hub", params=query).status_code == 400
 

@@ -328,13 +328,15 @@ def _is_linked_from_cache(
 def hub_errors(repository: str) -> Iterator[None]:
     """Translate huggingface_hub's errors to one-line errors of our own."""
     from huggingface_hub import constants
-    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
     hub = constants.ENDPOINT
     try:
         yield
     except PullCancelled:
         raise
+    except HFValidationError as error:
+        raise PullFailed(f"{repository!r} is not a model on the hub: {error}") from None
     except GatedRepoError:
         raise PullFailed(
             f"{repository} is gated: accept its terms at {hub}/{repository}, then pass a token (--token, HF_TOKEN)"
