@@ -92,6 +92,15 @@ def test_receipts(cluster: Cluster, tmp_path: Path) -> None:
     assert "4 computed again: 4 identical, 0 different" in done.stdout and "differs between" not in done.stdout
 
 
+def test_several_prompts_in_a_request(cluster: Cluster) -> None:
+    """Their calls wait for a replica at the same time."""
+    prompts = [f"Question {number}" for number in range(8)]
+    with cluster.client() as client:
+        response = client.post("/v1/completions", json={"model": "pair", "prompt": prompts, "max_tokens": 4})
+    assert response.status_code == 200, response.text
+    assert len(response.json()["choices"]) == 8
+
+
 def test_deploy_needs_the_token(cluster: Cluster) -> None:
     refused = cluster.run("status", token="fedcba9876543210" * 4)
     assert refused.returncode == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import Context
 from typing import Any
 
 import structlog
@@ -35,7 +36,9 @@ class RayLink:
         self._generate = self._handle.options(method_name="generate", stream=True)
 
     def generate(self, chain: tuple[int, ...], request: bytes) -> Stream:
-        return RayStream(self._model, self._generate.remote(chain, request))
+        # Ray gives all calls of an HTTP request its id, and its router never ends the search for a replica if several
+        # of them wait at once, as with several prompts. Outside the request's context each call has an id of its own.
+        return RayStream(self._model, Context().run(self._generate.remote, chain, request))
 
     async def call(self, method: str, *arguments: Any) -> bytes:
         with translated(self._model):
