@@ -73,8 +73,11 @@ async def _measure(address: Address, content: object, streams: int, length: int)
         if count == _RUNNING_TOKENS:
             ready.release()
 
-    body = _body("Tell me a long story.", length)
-    others = [asyncio.ensure_future(stream(address, body, on_event=on_event)) for _ in range(streams)]
+    # Each another one: the tokens of a known answer are guessed, and arrive together.
+    chance = random.Random()
+    topics = [words(8, tag=chance, rest=chance) for _ in range(streams)]
+    stories = [_body(f"Tell me a long story about {topic}.", length) for topic in topics]
+    others = [asyncio.ensure_future(stream(address, body, on_event=on_event)) for body in stories]
     for _ in range(streams):
         await ready.acquire()
     asked = await stream(address, _body(content, 4), may_be_empty=True)
