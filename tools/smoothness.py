@@ -59,6 +59,7 @@ class Play(BaseHTTPRequestHandler):
         if self.path == "/models":
             meta = dict.fromkeys(("quantization", "size", "n_params", "n_ctx", "n_ctx_train"))
             card = {"id": "play", "kind": "generation", "status": {"value": "loaded"}, "meta": meta}
+            card["architecture"] = {"input_modalities": ["text"]}
             self._answer(json.dumps({"data": [card]}).encode(), "application/json")
         elif self.path == "/models/sse":
             self._begin("text/event-stream", None)
