@@ -32,8 +32,7 @@ function openShortcuts(): void {
 /** The history is part of the chat. */
 function searchFromAnywhere(): void {
   if (route.peek().view !== "chat") location.hash = backTo("chat");
-  // After the chat is shown.
-  setTimeout(searchHistory);
+  searchHistory();
 }
 
 export function App() {
@@ -56,7 +55,7 @@ export function App() {
           <IconButton {...THEMES[theme.value]} onClick={nextTheme} />
           <button
             type="button"
-            class="plain icon-button"
+            class="plain icon-button shortcuts-button"
             aria-label={TEXT.shortcuts.title}
             title={TEXT.shortcuts.title}
             onClick={() => (showShortcuts.value = true)}

@@ -10,7 +10,7 @@ import { obstacle } from "../models/watching";
 import { TEXT } from "../text";
 import { Icon, IconButton } from "../ui/Icon";
 import { changeDraft, draftOf, NEW } from "./drafts";
-import { focusComposer, settingsOpen } from "./panels";
+import { focusComposer, SEARCH_ID, settingsOpen } from "./panels";
 import {
   atWork,
   conversation,
@@ -51,7 +51,8 @@ export function Composer() {
   useEffect(() => {
     problems.value = [];
     // On a phone the keyboard would cover the conversation.
-    if (!isTouch() || place === NEW) field.current?.focus();
+    const isSearching = document.activeElement?.id === SEARCH_ID;
+    if (!isSearching && (!isTouch() || place === NEW)) field.current?.focus();
   }, [place]);
 
   useSignalEffect(() => {

@@ -18,7 +18,12 @@ export function focusComposer(): void {
   requestAnimationFrame(() => document.getElementById("composer")?.focus());
 }
 
+export const SEARCH_ID = "history-search";
+
+/** Whether the search box shall be focused as soon as it is shown. */
+export const searchWanted = signal(false);
+
 export function searchHistory(): void {
   historyOpen.value = true;
-  requestAnimationFrame(() => document.getElementById("history-search")?.focus());
+  searchWanted.value = true;
 }

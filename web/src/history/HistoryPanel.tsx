@@ -2,7 +2,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { href } from "../app/route";
-import { newChat } from "../chat/panels";
+import { newChat, SEARCH_ID, searchWanted } from "../chat/panels";
 import { conversation as opened } from "../chat/session";
 import type { Conversation } from "../chat/tree";
 import { Icon, IconButton } from "../ui/Icon";
@@ -39,6 +39,13 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
     };
   }, [asked, known]);
 
+  const wanted = searchWanted.value;
+  useEffect(() => {
+    if (!wanted) return;
+    searchWanted.value = false;
+    requestAnimationFrame(() => document.getElementById(SEARCH_ID)?.focus());
+  }, [wanted]);
+
   const excerpts = new Map(results.value?.map(({ conversation, excerpt }) => [conversation.id, excerpt]));
   const listed = results.value?.map(({ conversation }) => conversation) ?? known;
   return (
@@ -55,7 +62,7 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
         <Icon name="search" />
         <span class="hidden-visually">{TEXT.history.search}</span>
         <input
-          id="history-search"
+          id={SEARCH_ID}
           type="search"
           placeholder={TEXT.history.searchHint}
           autocomplete="off"
