@@ -20,7 +20,7 @@ pytestmark = full
             20,
             ("slow head:", "slow body:", "huge body:", "deep body: 400", "endless header:", "held connection:"),
         ),
-        (("edge",), 12, ("stopped body:", "watcher: 429", "sent ahead: closed", "rebound page: 403")),
+        (("edge",), 20, ("stopped body:", "watcher: 429", "sent ahead: closed", "rebound page: 403")),
         (
             ("answers", "samplers", "schemas", "texts"),
             12,

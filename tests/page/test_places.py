@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.page.chatting import answered, answers, ask, composer, entries, text_of
-from tests.server import Server
+from tests.server import Server, wait_for
 from tests.tiers import full
 
 pytestmark = full
@@ -104,7 +104,7 @@ def test_only_the_user_stops_the_view_from_following(page: Page, slow_server: Se
     scroller(page).evaluate("view => { view.scrollTop -= 120 }")
     expect(answer).to_contain_text("line 24")
     expect(page.get_by_role("button", name="Scroll to bottom")).to_have_count(0)
-    assert left(page) < 60
+    wait_for(lambda: left(page) < 60, 30, "the view to follow")
     # The user scrolls by a little, nearer to the end than it takes to follow again.
     scroller(page).hover()
     page.mouse.wheel(0, -40)
@@ -114,7 +114,7 @@ def test_only_the_user_stops_the_view_from_following(page: Page, slow_server: Se
     assert top(page) == pytest.approx(place, abs=1)
     page.get_by_role("button", name="Scroll to bottom").click()
     expect(answer).to_contain_text("line 31")
-    assert left(page) < 60
+    wait_for(lambda: left(page) < 60, 30, "the view to follow")
     page.keyboard.press("Escape")
     answered(page)
 
@@ -144,4 +144,8 @@ def test_other_tabs_show_a_growing_answer_and_can_stop_it(page: Page, slow_serve
     for tab in (page, other):
         expect(answered(tab).locator(".statistics")).to_contain_text(ENDED)
         expect(answers(tab).first.get_by_role("alert")).to_have_count(0)
-    assert not any(slot["is_processing"] for slot in slow_server.client.get("/slots").json())
+
+    def is_idle() -> bool:
+        return not any(slot["is_processing"] for slot in slow_server.client.get("/slots").json())
+
+    wait_for(is_idle, 30, "the end of the answer")
