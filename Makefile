@@ -22,7 +22,7 @@ test: $(VENV)/.installed-dev  ## Run the fast tests, in about 10 minutes (ARGS="
 	@$(PYTEST) -n 4 -m "not full" $(ARGS)
 
 # Both name the library, because a machine that has a compiled one uses it everywhere else.
-test-all: $(VENV)/.installed-dev  ## Run every test with the prebuilt llama.cpp, with more random examples (about 33 minutes)
+test-all: $(VENV)/.installed-dev  ## Run every test with the prebuilt llama.cpp, with more random examples (about 40 minutes)
 	@PADDOCK_TEST_LIBRARY=prebuilt $(PYTEST) --hypothesis-profile=full $(ARGS)
 
 native: $(VENV)/.installed-demo  ## Compile llama.cpp for this machine, in about fifteen minutes (ARGS="--cuda" for a GPU)
