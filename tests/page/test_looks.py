@@ -43,11 +43,14 @@ def test_axe_finds_nothing_serious(browser: Browser, fake_server: Server, scheme
         expect(answered(page, 2).get_by_role("alert")).to_be_visible()
         assert serious_findings(page) == []
         page.get_by_role("button", name="Select a model").click()
+        expect(page.get_by_role("dialog", name="Models")).to_be_visible()
         assert serious_findings(page) == []
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Chat settings").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
         assert serious_findings(page) == []
         page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
         if size == "phone":
             page.get_by_role("button", name="History", exact=True).click()
             expect(entries(page)).to_have_count(1)

@@ -36,7 +36,7 @@ export class Scrolling {
   constructor(private readonly view: HTMLElement) {
     view.addEventListener("wheel", this.gestured, { passive: true });
     view.addEventListener("touchmove", this.gestured, { passive: true });
-    view.addEventListener("keydown", ({ key }) => UPWARD.has(key) && this.gestured());
+    view.addEventListener("keydown", this.keyed);
     // The scroll bar, or a selection that is dragged over the edge.
     view.addEventListener("pointerdown", () => {
       this.pressed = true;
@@ -131,6 +131,15 @@ export class Scrolling {
   private gestured = (): void => {
     this.gesture = performance.now();
     this.held = null;
+  };
+
+  private keyed = (event: KeyboardEvent): void => {
+    if (UPWARD.has(event.key)) this.gestured();
+    const isModified = event.ctrlKey || event.shiftKey || event.altKey || event.metaKey;
+    if (event.key !== "Home" || event.target !== this.view || isModified) return;
+    // At once: earlier messages that are added during the browser's own smooth movement would end it on its way.
+    event.preventDefault();
+    this.view.scrollTop = 0;
   };
 
   private released = (): void => {
