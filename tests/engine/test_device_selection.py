@@ -232,6 +232,19 @@ def test_the_demo_model(demo_model: Path) -> None:
     selecting.close()
 
 
+def test_steps_of_few_rows_are_copied_by_default(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where the environment says nothing. The test at the start has one row."""
+    monkeypatch.delenv(DEVICE_SELECTION, raising=False)
+    monkeypatch.setattr("paddock.engine.llama.wants_selection", lambda *_, **__: True)
+    engine = LlamaEngine(model, engine_options(n_ctx=512, n_threads=1, parallel=_SEQUENCES), lambda _: None)
+    assert engine._selection is not None
+    answers = _usual(engine, 4)
+    answers.step([0, 1, 2, 3])
+    assert not answers.step([0])
+    assert answers.step([0, 1, 2, 3])
+    engine.close()
+
+
 def test_only_a_gpu_selects_unless_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(DEVICE_SELECTION, raising=False)
     assert wants_selection(engine_options(), is_on_gpu=True)

@@ -104,7 +104,7 @@ class DeviceSelection:
         self._tail = n_vocab % self._outer
         self._per_row = KEPT * self._inner + 1 + self._tail
         self._most_rows = n_vocab // self._per_row  # libllama has room for one row of logits
-        self._least_rows = 1 if os.environ.get(DEVICE_SELECTION) == "1" else _LEAST_ROWS
+        self._least_rows = 1  # for the test of one row, see `open`
         self._most_copied = 2 * sequences + 64
         """The most whole rows. libllama pads them, and so needs memory for them twice."""
         self._sequences = sequences
@@ -147,6 +147,7 @@ class DeviceSelection:
         elif not opened._is_exact(span, compute):
             sys.stderr.write("<4>the device does not select tokens: in a test it did not find the most likely\n")
         else:
+            opened._least_rows = 1 if os.environ.get(DEVICE_SELECTION) == "1" else _LEAST_ROWS
             return opened
         opened.close()
         return None
