@@ -12,7 +12,7 @@ import numpy as np
 
 from paddock.engine.adaptive import AdaptiveTarget
 from paddock.engine.candidates import Candidates, Logits
-from paddock.engine.sampler import uniform
+from paddock.engine.draws import uniform
 from paddock.types import SamplingParams
 
 _PENALTIES = ("penalties", "dry")

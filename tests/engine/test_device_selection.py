@@ -17,7 +17,7 @@ from paddock.engine.device_selection import DEVICE_SELECTION, Pause, wants_selec
 from paddock.engine.libllama import lib
 from paddock.engine.libllama.functions import SAMPLERS
 from paddock.engine.llama import LlamaEngine
-from paddock.engine.selected_rows import sort_groups
+from paddock.engine.selected_rows import locate_groups
 from paddock.types import Forget, SamplingParams, Span
 from tests.options import engine_options
 from tests.tiers import examples, full
@@ -175,13 +175,13 @@ def test_an_undecided_step_is_repeated(
     everyone = [0, 1]
 
     def tied(*arguments: Any, **named: Any) -> Any:
-        found = sort_groups(*arguments, **named)
+        found = locate_groups(*arguments, **named)
         assert found is not None
-        return found._replace(bound=found.logits.max(axis=1))
+        return found._replace(bound=found.groups.max(axis=(1, 2)))
 
     plain.step(everyone)
     with monkeypatch.context() as patch:
-        patch.setattr("paddock.engine.device_selection.sort_groups", tied)
+        patch.setattr("paddock.engine.device_selection.locate_groups", tied)
         assert selecting.step(everyone)
     kinds = []
     for _ in range(80):

@@ -12,7 +12,8 @@ from hypothesis.extra import numpy as npst
 
 from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.candidates import Candidates, Logits, top_k
-from paddock.engine.sampler import Sampler, logprobs_of, uniform
+from paddock.engine.draws import uniform
+from paddock.engine.sampler import Sampler, logprobs_of
 from paddock.types import SamplerName, SamplingParams
 from tests.engine.sampling import (
     OFF,

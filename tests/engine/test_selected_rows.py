@@ -14,7 +14,7 @@ from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.candidates import Logits
 from paddock.engine.device_selection import Pause
 from paddock.engine.sampler import Sampler
-from paddock.engine.selected_rows import KEPT, RATIO, SelectedRows, group_size, is_selection_of, sort_groups
+from paddock.engine.selected_rows import KEPT, RATIO, SelectedRows, group_size, is_selection_of, locate_groups
 from paddock.types import SamplingParams
 from tests.engine.sampling import changed, shares
 from tests.tiers import examples
@@ -60,12 +60,12 @@ def _select(rows: Logits, rng: np.random.Generator) -> SelectedRows | None:
     within = np.take_along_axis(groups, best[:, :, None], axis=1).reshape(count, -1, inner)
     finer = _best(within.max(axis=2), rng)
     chosen = np.take_along_axis(within, finer[:, :, None], axis=1)
-    return sort_groups(best, finer, chosen, rows[:, body:], size=size, n_vocab=n_vocab)
+    return locate_groups(best, finer, chosen, rows[:, body:], size=size, n_vocab=n_vocab)
 
 
 def _part(selected: SelectedRows, which: list[int]) -> SelectedRows:
-    logits, ids, bound, n_vocab = selected
-    return SelectedRows(logits[which], ids[which], bound[which], n_vocab)
+    groups, begins, tail, bound, n_vocab = selected
+    return SelectedRows(groups[which], begins[which], tail[which], bound[which], n_vocab)
 
 
 def _best(maxima: Logits, rng: np.random.Generator) -> Any:
@@ -106,6 +106,29 @@ def test_tokens_are_those_of_whole_rows(data: st.DataObject) -> None:
     assert [len(sampler.history) for sampler in samplers] == [len(other.history) for other in others]
 
 
+@examples(300)
+@given(st.data(), _rows(), st.integers(1, 60))
+def test_the_most_likely_of_selected_rows(data: st.DataObject, rows: Logits, k: int) -> None:
+    """With biases, among the selected tokens. Ties by id."""
+    selected = _select(rows, np.random.default_rng(data.draw(st.integers(0, 9))))
+    assert selected is not None
+    ordered = selected.ordered()
+    pairs = sorted(
+        data.draw(st.sets(st.tuples(st.integers(0, len(rows) - 1), st.integers(0, rows.shape[1] - 1)), max_size=20))
+        | {(0, rows.shape[1] - 1), (len(rows) - 1, int(rows[-1].argmax()))}
+    )
+    biased_rows, ids = np.array(pairs).T
+    bias = np.array([data.draw(st.sampled_from([-np.inf, -3.0, -0.5])) for _ in pairs], np.float32)
+    found, logits = selected.biased(biased_rows, ids, bias).top_k(k)
+    for row in range(len(rows)):
+        changes = {int(id): value for owner, id, value in zip(biased_rows, ids, bias, strict=True) if owner == row}
+        values = {int(id): float(rows[row, id] + changes.get(int(id), np.float32(0))) for id in ordered.ids[row]}
+        expected = sorted(values, key=lambda id: (-values[id], id))[:k]
+        assert found[row].tolist() == expected
+        assert logits[row].tolist() == [values[id] for id in expected]
+    assert all(np.array_equal(now, before) for now, before in zip(selected.ordered(), ordered, strict=True))
+
+
 @examples(100)
 @given(st.integers(0, 2**32), st.integers(1040, 40000))
 def test_usual_rows_are_decided(seed: int, n_vocab: int) -> None:
@@ -142,7 +165,7 @@ def test_impossible_numbers_of_groups_are_noticed() -> None:
     tail = rows[:, 3000 - 3000 % size :]
 
     def sort() -> SelectedRows | None:
-        return sort_groups(outer, inner, chosen, tail, size=size, n_vocab=3000)
+        return locate_groups(outer, inner, chosen, tail, size=size, n_vocab=3000)
 
     assert sort() is not None
     for numbers, wrong in ((outer, -1), (outer, 3000), (inner, -1), (inner, RATIO * KEPT), (inner, 1)):

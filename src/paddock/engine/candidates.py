@@ -128,9 +128,7 @@ def top_k_rows(rows: Logits, which: list[int], k: int) -> Ids:
         keys.append(sort_keys(row, tail[row, rest], rest + columns * groups))
     # Equal logits may have been found both ways.
     found = np.unique(np.concatenate(keys)) if len(keys) > 1 else np.sort(keys[0])
-    begins = np.searchsorted(found, np.arange(count) << _OWNER_SHIFT)
-    best: Ids = found[begins[:, None] + np.arange(k)] & _ID_MASK
-    return best
+    return first_of_rows(found, count, k) & _ID_MASK
 
 
 def group_maxima(rows: Logits, which: list[int], groups: int) -> Logits:
@@ -160,6 +158,20 @@ def sort_keys(owner: Ids, logits: Logits, ids: Ids) -> Ids:
     rising = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)  # floats sort like their bits except for the sign
     falling = 0x7FFFFFFF - rising
     return (owner << _OWNER_SHIFT) | (falling << _ID_BITS) | ids
+
+
+def first_of_rows(keys: Ids, count: int, k: int) -> Ids:
+    """The first k of each row's sorted keys."""
+    begins = np.searchsorted(keys, np.arange(count) << _OWNER_SHIFT)
+    first: Ids = keys[begins[:, None] + np.arange(k)]
+    return first
+
+
+def split_keys(keys: Ids) -> tuple[Ids, Logits]:
+    """The ids and logits of sort keys. A negative zero becomes a positive one."""
+    rising = 0x7FFFFFFF - (keys >> _ID_BITS & 0xFFFFFFFF)
+    bits = np.where(rising < 0, 0x80000000 - rising, rising)
+    return keys & _ID_MASK, bits.astype(np.uint32).view(np.float32)
 
 
 def _first_equal(row: Logits, value: Logits, count: int) -> Ids:

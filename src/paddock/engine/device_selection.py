@@ -30,7 +30,7 @@ from paddock.engine.libllama.structs import (
     SamplerInterface,
     SamplerName,
 )
-from paddock.engine.selected_rows import KEPT, RATIO, SelectedRows, group_size, is_selection_of, sort_groups
+from paddock.engine.selected_rows import KEPT, RATIO, SelectedRows, group_size, is_selection_of, locate_groups
 from paddock.types import EngineOptions, Span
 
 # Set to 0 in the environment of the server: devices never select tokens. 1: also a CPU does, which gains nothing.
@@ -213,7 +213,7 @@ class DeviceSelection:
         chosen, sums, tail = np.split(numbers, [indexes * self._inner, indexes * self._inner + step.rows])
         if not np.isfinite(sums).all():
             return None
-        return sort_groups(
+        return locate_groups(
             outer.reshape(step.rows, KEPT),
             inner.reshape(step.rows, KEPT),
             chosen.reshape(step.rows, KEPT, self._inner),

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from paddock.engine.adaptive import AdaptiveTarget
 from paddock.engine.candidates import LARGEST, Candidates, Floats, Ids, Logits, repair, top_k
+from paddock.engine.draws import uniform
 from paddock.engine.filters import MIN_TEMPERATURE, likely_head, temperature
 from paddock.engine.grammar import Grammar
 from paddock.engine.history import History
@@ -28,7 +29,6 @@ from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
 # Part of `system_fingerprint`: increase it whenever the same logits and seed may give another token.
 PROFILE = 4
-_MASK = (1 << 64) - 1
 _XTC_DRAW = 0x5851F42D4C957F2D
 _MAX_BATCHED_K = 256
 _MAX_SELECTED_K = KEPT - 4
@@ -38,14 +38,6 @@ _LEAST_LOGPROB = -9999.0
 
 Replaced = list[tuple[Ids, Logits]]
 """Ids with the logits that they had, in the order of the changes."""
-
-
-def uniform(seed: int, drawn: int) -> float:
-    """The `drawn`-th number in [0, 1) of this seed: a stateless hash (splitmix64)."""
-    z = (seed * 0xD1342543DE82EF95 + (drawn + 1) * 0x9E3779B97F4A7C15) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return ((z ^ (z >> 31)) >> 11) / (1 << 53)
 
 
 class Sampler:
@@ -75,7 +67,7 @@ class Sampler:
         self._adaptive = AdaptiveTarget.of(params)
         self._is_plain = not params.mirostat and params.n_probs < 0 and self._adaptive is None
         self._unconstrained: Logits | None = None
-        self._seed = params.seed or 0
+        self.seed = params.seed or 0
         self.drawn = 0
         self._surprise = 2 * params.mirostat_tau
         self._forced: list[int] = []
@@ -103,7 +95,7 @@ class Sampler:
         other.grammar = None if self.grammar is None else self.grammar.fork()
         history, adaptive = self.history.copy(), AdaptiveTarget.of(params)
         vars(other).update(
-            _seed=params.seed or 0, _forced=[], step_limit=None, history=history, _adaptive=adaptive
+            seed=params.seed or 0, _forced=[], step_limit=None, history=history, _adaptive=adaptive
         )  # fmt: skip
         return other
 
@@ -192,7 +184,7 @@ class Sampler:
 
     def next_uniform(self) -> float:
         self.drawn += 1
-        return uniform(self._seed, self.drawn - 1)
+        return uniform(self.seed, self.drawn - 1)
 
     def choose(self, row: Logits) -> Sampled:
         """The general case: every sampler, one row."""
@@ -287,7 +279,7 @@ class Sampler:
         candidates.ordered = False
 
     def _xtc_draw(self) -> float:
-        return uniform(self._seed ^ _XTC_DRAW, self.drawn)
+        return uniform(self.seed ^ _XTC_DRAW, self.drawn)
 
     def _mirostat(self, candidates: Candidates) -> tuple[int, Floats]:
         """Keep the surprise of the text near `tau` by adapting how many candidates are kept."""
