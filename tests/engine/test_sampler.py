@@ -47,7 +47,14 @@ def test_top_k_of_a_large_vocabulary_is_exact_too(k: int, more: int, levels: int
     rng = np.random.default_rng(seed)
     row = rng.integers(0, levels, 64 * 4 * k + more).astype(np.float32)
     row[rng.random(len(row)) < 0.5] = -np.inf
-    assert top_k(row, k).tolist() == np.lexsort((np.arange(len(row)), -row))[:k].tolist()
+    row[rng.integers(0, len(row), rng.integers(0, 3))] = np.inf
+    row[rng.integers(0, len(row), rng.integers(0, 3))] = np.nan
+    assert (
+        top_k(row, k).tolist()
+        == np.lexsort((np.arange(len(row)), -np.nan_to_num(row, nan=-np.inf, posinf=np.inf, neginf=-np.inf)))[
+            :k
+        ].tolist()
+    )
 
 
 @given(st.data(), st.lists(usual_params, min_size=1, max_size=5))

@@ -18,6 +18,7 @@ _GROUPS = 64
 _ID_BITS = 21
 _ID_MASK = (1 << _ID_BITS) - 1
 _OWNER_SHIFT = _ID_BITS + 32
+_FIRST_ROW = np.int64(0)
 _buffers = threading.local()
 LARGEST = np.finfo(np.float32).max
 
@@ -97,6 +98,8 @@ def top_k_rows(rows: Logits, which: list[int], k: int) -> Ids:
     """
     count, width = len(which), rows.shape[1]
     groups = _GROUPS if width >= 4 * k * _GROUPS else 1
+    if count == 1 and groups > 1 and (found := _usual_top_k(rows[which[0]], k)) is not None:
+        return found[None]
     columns = width // groups
     grid = rows[:, : columns * groups].reshape(len(rows), groups, columns)
     largest = group_maxima(rows, which, groups)
@@ -131,6 +134,24 @@ def top_k_rows(rows: Logits, which: list[int], k: int) -> Ids:
     return first_of_rows(found, count, k) & _ID_MASK
 
 
+def _usual_top_k(row: Logits, k: int) -> Ids | None:
+    """`top_k_rows` of one row in fewer operations. None: it has NaN, many equal logits or likely tokens at its end."""
+    columns = len(row) // _GROUPS
+    grid = row[: columns * _GROUPS].reshape(_GROUPS, columns)
+    largest = grid.max(axis=0)
+    highest = np.partition(largest, columns - k)
+    least = highest[columns - k]
+    column = np.flatnonzero(largest >= least)
+    if len(column) > 2 * k or not (row[columns * _GROUPS :] < least).all() or np.isnan(highest[columns - k :]).any():
+        return None
+    near = grid[:, column]
+    line, place = (near >= least).nonzero()
+    keys = sort_keys(_FIRST_ROW, near[line, place], line * columns + column[place])
+    keys.sort()
+    best: Ids = keys[:k] & _ID_MASK
+    return best
+
+
 def group_maxima(rows: Logits, which: list[int], groups: int) -> Logits:
     """For each of these rows the largest logits of its tokens i, i + n, i + 2n …, for n = its width // `groups`."""
     columns = rows.shape[1] // groups
@@ -152,7 +173,7 @@ def found_by_row(keys: Ids, count: int) -> tuple[Ids, Ids]:
     return ids, found
 
 
-def sort_keys(owner: Ids, logits: Logits, ids: Ids) -> Ids:
+def sort_keys(owner: Ids | np.int64, logits: Logits, ids: Ids) -> Ids:
     """Integers that sort by row, then falling logit, then id: much faster than a sort by three keys."""
     bits = logits.view(np.int32).astype(np.int64)
     rising = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)  # floats sort like their bits except for the sign

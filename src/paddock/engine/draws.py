@@ -32,4 +32,5 @@ class Uniforms:
         z = self._seeds[which] + counts * np.uint64(_COUNT)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(_FIRST)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(_SECOND)
-        return ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / float(1 << 53)
+        numbers: Floats = ((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / float(1 << 53)
+        return numbers
