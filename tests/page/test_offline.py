@@ -89,7 +89,7 @@ def test_the_history_can_be_read_offline(visitor: Page, fake_server: Server) -> 
     visitor.context.set_offline(True)
     visitor.reload()
     expect(entries(visitor)).to_have_count(1)
-    expect(visitor.locator(".banner")).to_contain_text("This device is offline.")
+    expect(visitor.locator(".banner")).to_contain_text("You can still read your chat history.")
     expect(visitor.get_by_role("article", name="Answer")).to_contain_text("to be read later")
 
 

@@ -63,6 +63,35 @@ def test_many_requests_share_one_check() -> None:
     assert _run([200, 0, 0, 0, 200], act) == [200]
 
 
+def test_a_request_waits_while_its_properties_are_read() -> None:
+    """At the start, and again when it has recovered."""
+
+    async def act(replica: RemoteReplica) -> None:
+        for _ in range(2):
+            begun, may_read = asyncio.Event(), asyncio.Event()
+
+            async def read(begun: asyncio.Event = begun, may_read: asyncio.Event = may_read) -> None:
+                begun.set()
+                await may_read.wait()
+                replica.info = _INFO
+
+            replica._read_props = read  # type: ignore[method-assign]
+            check = asyncio.create_task(replica.check())
+            await begun.wait()
+            assert (replica.usable, replica.is_doubtful) == (False, True)
+            request = asyncio.create_task(replica.acquire(exact=False))
+            await asyncio.sleep(0)
+            assert not request.done()
+            may_read.set()
+            assert await request is replica
+            await check
+            for _ in range(2):
+                await replica.check()
+            assert replica.condition.health == "down"
+
+    assert _run([200, 0, 0, 200, 0, 0], act) == []
+
+
 def test_one_whose_requests_fail_is_not_doubtful() -> None:
     async def act(replica: RemoteReplica) -> None:
         for _ in range(3):

@@ -109,8 +109,12 @@ class RemoteReplica:
 
     @property
     def is_doubtful(self) -> bool:
-        """Not after failed requests: they say more than health checks."""
-        return self.condition.health == "down" and not self.condition.failures.pause(time.monotonic())
+        """It was down, or is up and its properties are being read. Not after failed requests: they say more than health
+        checks.
+        """
+        health = self.condition.health
+        is_known = health == "unready" or (health == "ready" and self.info is not None)
+        return not is_known and not self.condition.failures.pause(time.monotonic())
 
     @property
     def is_loaded(self) -> bool:
@@ -127,7 +131,7 @@ class RemoteReplica:
         )
 
     async def acquire(self, *, exact: bool) -> RemoteReplica:
-        if self.info is None or self.condition.health == "down":
+        if self._is_unknown:
             await self._check_again()
         if exact and self.is_paddock and self.info is not None and not self.info.fingerprint:
             # The fingerprint is known once the model is loaded, so send a minimal request.
@@ -212,8 +216,12 @@ class RemoteReplica:
         """
         checks = self._check_count
         async with self._check_lock:
-            if checks == self._check_count:
+            if checks == self._check_count and self._is_unknown:
                 await self._check(counts_missed=not checks)
+
+    @property
+    def _is_unknown(self) -> bool:
+        return self.info is None or self.condition.health == "down"
 
     async def _check(self, *, counts_missed: bool) -> None:
         before, epoch = self.condition.health, self.condition.epoch
