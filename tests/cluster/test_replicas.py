@@ -55,6 +55,9 @@ class FakeLink:
     def seen(self) -> list[ReplicaStatus]:
         return [ReplicaStatus(name, "ray", "ready", "llama.cpp", "1", Load(0, 0, 4)) for name in ("one", "two")]
 
+    def held(self, chain: tuple[int, ...]) -> dict[str, int]:
+        return {"one": len(chain)} if chain in self.chains else {}
+
 
 class FakeStream:
     def __init__(self, link: FakeLink, script: Script) -> None:
@@ -111,6 +114,9 @@ def test_a_response_is_counted_for_its_replica() -> None:
         (status, other) = replicas.status()
         assert (status.tokens, dict(status.outcomes), other.tokens) == (2, {"ok": 1}, 0)
         assert records[0].replica == "one"
+
+        (span,) = replicas.prefixes()
+        assert (span.text, span.held) == ("Say hello", {"one": 1.0})
 
     link = FakeLink([_ACCEPTED, Deltas(_HELLO)])
     _run(check, link)

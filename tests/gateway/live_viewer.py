@@ -24,6 +24,7 @@ class Viewer:
         self._request = server.client.stream("GET", "/live", headers=headers)
         self.trees: dict[str, dict[str, Any]] = {}
         self.reports: dict[str, dict[str, Any]] = {}
+        self.placed: dict[str, dict[str, Any]] = {}
         self.events: list[str] = []
 
     def __enter__(self) -> Viewer:
@@ -36,14 +37,13 @@ class Viewer:
         self._request.__exit__(kind, error, at)
 
     def state(self) -> dict[str, Any]:
-        """The next state. Trees and reports that come before it are stored."""
+        """The next state. Trees, prefixes and reports that come before it are stored."""
         for name, data in self._stream:
             self.events.append(name)
             content: dict[str, Any] = json.loads(data)
             if name == "state":
                 return content
-            assert name in ("tree", "reports")
-            (self.trees if name == "tree" else self.reports)[content["model"]] = content
+            {"tree": self.trees, "prefixes": self.placed, "reports": self.reports}[name][content["model"]] = content
         raise EOFError
 
     def until(self, condition: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, dict[str, Any]]:
@@ -57,6 +57,11 @@ class Viewer:
         """The tree of the model, when the condition holds."""
         self.until(lambda _models: model in self.trees and condition(self.trees[model]))
         return self.trees[model]
+
+    def prefixes(self, model: str, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+        """Where the prefixes of the model are, when the condition holds."""
+        self.until(lambda _models: model in self.placed and condition(self.placed[model]))
+        return self.placed[model]
 
     def read_to_end(self) -> None:
         """Read until the server ends the stream."""

@@ -46,6 +46,18 @@ def test_events_have_the_fields_that_the_page_expects() -> None:
     assert {name for node in tree["nodes"] for name in node} == shapes["TreeNode"]
 
 
+def test_replicas_have_the_fields_that_the_page_expects(tmp_path: Path) -> None:
+    shapes = _interfaces()
+    models = {"pooled": {"path": "fake:", "replicas": 2}}
+    config = write_config(tmp_path, model_manager={"models": models})
+    with Server("--config", config) as server, Viewer(server) as viewer:
+        assert viewer.state()["models"][0]["replicas"][0].keys() == shapes["Replica"]
+        server.chat("say: hello", model="pooled")
+        prefixes = viewer.prefixes("pooled", lambda found: found["prefixes"])
+        assert prefixes.keys() == shapes["Prefixes"]
+        assert prefixes["prefixes"][0].keys() == shapes["Prefix"]
+
+
 def test_the_live_view_loads_nothing() -> None:
     with Server("-m", "fake:") as server, Viewer(server) as viewer:
         for _ in range(3):

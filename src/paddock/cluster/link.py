@@ -77,6 +77,10 @@ class RayLink:
             )
         return found
 
+    def held(self, chain: tuple[int, ...]) -> dict[str, int]:
+        router: PrefixRouter | None = router_of(self._application)
+        return {} if router is None else router.held(chain)
+
 
 class RayStream:
     """A running response. Implements `replicas.Stream`."""

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from paddock.errors import ModelUnloaded, NoReplica, NotSupported, PaddockError, ServerStopping, Unavailable
+from paddock.replicas.prefix_spans import PrefixSpan, RecentPrompts
 from paddock.replicas.prompts import chain_for
 from paddock.replicas.replica import ReplicaStatus
 from paddock.replicas.retries import Retries
@@ -72,6 +73,9 @@ class Link(Protocol):
     def seen(self) -> list[ReplicaStatus]:
         """The replicas' last reported status."""
 
+    def held(self, chain: tuple[int, ...]) -> dict[str, int]:
+        """How many leading blocks of the chain each replica likely has cached."""
+
 
 # ── the replica set ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,6 +94,7 @@ class ClusterReplicas:
         """Received tokens, by replica."""
         self.outcomes: dict[str, Counter[str]] = {}
         """How requests to each replica ended: `ok`, `left` or an error code."""
+        self.recent = RecentPrompts()
         self._info: ModelInfo | None = None
         self._attempts: set[ClusterAttempt] = set()
         self._idle = asyncio.Event()
@@ -134,6 +139,9 @@ class ClusterReplicas:
                 f"not all replicas of {self.name} returned their slots within {_SLOTS_TIMEOUT:g} s", retry_after=1
             ) from None
         return [slot for answer in answers if isinstance(answer, Slots) for slot in answer.slots]
+
+    def prefixes(self) -> list[PrefixSpan]:
+        return self.recent.spans(self.link.held)
 
     def drain(self, name: str) -> Coroutine[None, None, None]:
         raise self._not_supported()
@@ -214,6 +222,7 @@ class ClusterDispatch:
 
     def generate(self, request: GenerateRequest) -> ClusterAttempt:
         stream = self._replicas.link.generate(self._chain, encode(request))
+        self._replicas.recent.add(self._chain, request)
         return ClusterAttempt(self._replicas, self, stream, request)
 
     async def ask(self, question: TextQuestion) -> Tokens | Text:

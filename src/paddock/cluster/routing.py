@@ -78,6 +78,10 @@ class PrefixRouter(RequestRouter):
     def replicas(self) -> list[RunningReplica]:
         return list(self.curr_replicas.values())
 
+    def held(self, chain: tuple[int, ...]) -> dict[str, int]:
+        """How many leading blocks of the chain each replica likely has cached, as this process knows."""
+        return self._choices.held(chain)
+
     def excluded(self) -> set[str]:
         """The names of replicas with a different model, build or flags."""
         there = self.replicas()

@@ -14,6 +14,7 @@ from paddock.fleet.lifecycle.live_feed import FleetSnapshot, ModelSnapshot
 from paddock.fleet.lifecycle.model_state import ModelStatus
 from paddock.fleet.lifecycle.preconditions import LoadForecast
 from paddock.fleet.lifecycle.records import ModelRecord
+from paddock.fleet.lifecycle.replica_snapshot import ReplicaSnapshot
 from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.manager import Fleet
 from paddock.fleet.memory.estimate import Estimate, Footprint
@@ -23,4 +24,5 @@ from paddock.fleet.process.environment import has_gpu
 from paddock.fleet.process.llama_metrics import llamacpp_levels, llamacpp_totals
 from paddock.fleet.requests.generation import Generation
 from paddock.fleet.requests.request_record import RequestRecord
+from paddock.replicas.prefix_spans import PrefixSpan
 from paddock.replicas.replica import ReplicaStatus

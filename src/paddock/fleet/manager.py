@@ -69,7 +69,7 @@ class Fleet:
         self.records = self._lifecycle.records
         """The counters of the models."""
         self._replica_sets = ReplicaSets(catalogue, self._lifecycle, connect or _no_cluster)
-        self.live_feed = LiveFeed(self._lifecycle, lambda: self.catalogue, self._status)
+        self.live_feed = LiveFeed(self._lifecycle, lambda: self.catalogue, self._status, self._replica_sets.of)
         self._adapters: dict[str, Adapters] = {}
         self._configured = catalogue
         """As the settings say."""

@@ -12,7 +12,7 @@ from paddock.types import ChatPrompt, GenerateRequest, InfillPrompt, MediaPrompt
 
 def chain_for(request: GenerateRequest | None) -> tuple[int, ...]:
     """Its prompt as router blocks; empty without a request, which any replica can serve."""
-    return chain_of(_texts(request), apart=_apart(request)) if request is not None else ()
+    return chain_of(texts_of(request), apart=_apart(request)) if request is not None else ()
 
 
 def _apart(request: GenerateRequest) -> str:
@@ -20,7 +20,7 @@ def _apart(request: GenerateRequest) -> str:
     return f"{request.origin.tenant} {request.adapters or ''}"
 
 
-def _texts(request: GenerateRequest) -> Iterator[str]:
+def texts_of(request: GenerateRequest) -> Iterator[str]:
     """The texts of the prompt in the order in which the model reads them."""
     match request.prompt:
         case ChatPrompt(messages, tools):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from paddock.errors import PaddockError
+from paddock.replicas.prefix_spans import PrefixSpan
 from paddock.replicas.routing import Load
 from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, SlotState, TextQuestion
 from paddock.wire.messages import Delta, Pooled, Text, Tokens
@@ -126,6 +127,9 @@ class Replicas(Protocol):
 
     async def slots(self) -> list[SlotState]:
         """The slots of the loaded replicas. Loads nothing."""
+
+    def prefixes(self) -> list[PrefixSpan]:
+        """Which replicas likely have the last prompts cached. Asks no replica."""
 
     def drain(self, name: str) -> Coroutine[None, None, None]:
         """Send it no new requests, and wait until its running ones have ended. Raises `PaddockError` at once if that is

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from paddock.errors import InvalidRequest, ModelUnloaded, NoReplica, PaddockError, ServerStopping
+from paddock.replicas.prefix_spans import PrefixSpan, RecentPrompts
 from paddock.replicas.prompts import chain_for
 from paddock.replicas.replica import Backend, Replica, ReplicaStatus
 from paddock.replicas.retries import MOST_RESTARTS, Retries
@@ -34,6 +35,7 @@ class ReplicaSet:
         """Retried requests, by the replica that failed."""
         self._deterministic = deterministic
         self._router = Router(self.replicas)
+        self._recent = RecentPrompts()
         self._epochs = {name: replica.epoch for name, replica in self.replicas.items()}
         self._drained: set[str] = set()
         self._reference = ""
@@ -67,6 +69,11 @@ class ReplicaSet:
     async def slots(self) -> list[SlotState]:
         usable = [replica for replica in self.replicas.values() if replica.usable]
         return [slot for replica in usable for slot in await replica.slots()]
+
+    def prefixes(self) -> list[PrefixSpan]:
+        self._forget_restarted()
+        down = {name for name, replica in self.replicas.items() if replica.status().health == "down"}
+        return self._recent.spans(lambda chain: {k: n for k, n in self._router.held(chain).items() if k not in down})
 
     def drain(self, name: str) -> Coroutine[None, None, None]:
         self._check_name(name)
@@ -151,8 +158,10 @@ class ReplicaSet:
         self.chosen[choice.name, choice.reason] += 1
         return self.replicas[choice.name]
 
-    def began(self, replica: Replica, chain: tuple[int, ...]) -> None:
+    def began(self, replica: Replica, chain: tuple[int, ...], request: GenerateRequest | None) -> None:
+        self._forget_restarted()  # first: it may have been loaded for this request
         self._router.began(replica.name, chain)
+        self._recent.add(chain, request)
 
     def is_excluded(self, replica: Replica) -> bool:
         """Whether it is excluded from deterministic requests. Its fingerprint must be known."""
@@ -232,7 +241,7 @@ class ReplicaDispatch:
             if exact and self._replicas.is_excluded(replica):
                 self._tried.add(replica.name)
                 continue
-            self._replicas.began(replica, self._chain)
+            self._replicas.began(replica, self._chain, self._request)
             return backend
 
     def should_retry(self, error: PaddockError) -> bool:

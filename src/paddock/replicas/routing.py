@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 BLOCK = 256
@@ -58,15 +59,17 @@ def chain_of(texts: Iterable[str], block: int = BLOCK, *, apart: str = "") -> tu
     """
     chain: list[int] = []
     digest = apart.encode("utf-8", "surrogatepass")
-    for text in texts:
-        for at in range(0, max(len(text), 1), block):
-            if len(chain) == LONGEST:
-                return tuple(chain)
-            # JSON may contain lone surrogates, which UTF-8 does not allow.
-            part = text[at : at + block].encode("utf-8", "surrogatepass")
-            digest = hashlib.blake2b(digest + b"\0" + part, digest_size=8).digest()
-            chain.append(int.from_bytes(digest, "big"))
+    for part in blocks_of(texts, block):
+        # JSON may contain lone surrogates, which UTF-8 does not allow.
+        digest = hashlib.blake2b(digest + b"\0" + part.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        chain.append(int.from_bytes(digest, "big"))
     return tuple(chain)
+
+
+def blocks_of(texts: Iterable[str], block: int = BLOCK) -> Iterator[str]:
+    """The texts of the blocks of a chain."""
+    parts = (text[at : at + block] for text in texts for at in range(0, max(len(text), 1), block))
+    return islice(parts, LONGEST)
 
 
 class Router:
@@ -100,6 +103,10 @@ class Router:
         if chain and (replica := self._replicas.get(name)) is not None:
             self._evict(name, replica.hold(chain))
             self._holders.setdefault(chain[0], set()).add(name)
+
+    def held(self, chain: tuple[int, ...]) -> dict[str, int]:
+        """How many leading blocks each replica likely has cached. Other threads may call it."""
+        return {name: replica.known(chain) for name, replica in list(self._replicas.items())}
 
     def choose(self, chain: tuple[int, ...], loads: Mapping[str, Load], without: Collection[str] = ()) -> Choice | None:
         """The replica for this prompt, among those in `loads`; None if there is none.

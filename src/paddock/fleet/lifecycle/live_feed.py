@@ -21,9 +21,12 @@ from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.model_state import ModelStatus
 from paddock.fleet.lifecycle.policy import Bytes
 from paddock.fleet.lifecycle.records import ModelRecord
+from paddock.fleet.lifecycle.replica_snapshot import ReplicaSnapshot, renumbered, replica_snapshot
 from paddock.fleet.process.worker import WorkerProcess
-from paddock.types import ModelInfo, ModelKind, ReportView, TreeView
-from paddock.wire.messages import View
+from paddock.replicas.prefix_spans import PrefixSpan
+from paddock.replicas.replica import Replicas
+from paddock.tally import Tally
+from paddock.types import ModelInfo, ModelKind, ReportView, SlotView, TreeView
 
 _log = structlog.get_logger(__name__)
 
@@ -45,13 +48,22 @@ class FileFacts:
 
 @dataclass(frozen=True, slots=True)
 class ModelSnapshot:
-    """A model at one moment. `info`, `view` and `tree` are None while it is not loaded."""
+    """A model at one moment. `info` and `tree` are None while it is not loaded."""
 
     status: ModelStatus
     facts: FileFacts
-    record: ModelRecord | None
+    record: ModelRecord
+    tally: Tally
+    """Of all its workers."""
     info: ModelInfo | None
-    view: View | None
+    slots: list[SlotView]
+    """Of all its workers, those of the tree's worker first."""
+    queued: int
+    """Requests that wait in its workers."""
+    replicas: list[ReplicaSnapshot]
+    """Empty if one worker serves it."""
+    prefixes: list[PrefixSpan]
+    """Which replicas likely have the last prompts cached."""
     tree: TreeView | None
     """The same object as long as it has not changed."""
     reports: Sequence[ReportView]
@@ -69,11 +81,16 @@ class FleetSnapshot:
 
 class LiveFeed:
     def __init__(
-        self, lifecycle: Lifecycle, catalogue: Callable[[], Catalogue], status: Callable[[Model], ModelStatus]
+        self,
+        lifecycle: Lifecycle,
+        catalogue: Callable[[], Catalogue],
+        status: Callable[[Model], ModelStatus],
+        replicas: Callable[[Model], Replicas | None],
     ) -> None:
         self._lifecycle = lifecycle
         self._catalogue = catalogue
         self._status = status
+        self._replicas = replicas
         self._subscribers = Broadcast[FleetSnapshot](1)
         self._task: asyncio.Task[None] | None = None
         self._newest: FleetSnapshot | None = None
@@ -141,15 +158,32 @@ class LiveFeed:
         return FileFacts(model.kind(), self._lifecycle.estimate(model), model.problem())
 
     def _model(self, model: Model) -> ModelSnapshot:
-        # With several replicas, the first loaded one provides the view.
-        workers = [self._lifecycle.worker(one.name) for one in model.worker_models().values()]
-        worker = next((worker for worker in workers if worker is not None), None)
+        # With several replicas, the first loaded one has the tree and the first slots.
+        names = {replica: one.name for replica, one in model.worker_models().items()}
+        workers = [worker for name in names.values() if (worker := self._lifecycle.worker(name)) is not None]
+        views = [worker.view for worker in workers if worker.view is not None]
+        first = workers[0] if workers else None
+        status, replicas, find = self._status(model), self._replicas(model), self._lifecycle.records.find
+        tally = Tally()
+        for name in names.values():
+            if (record := find(name)) is not None:
+                tally.add(record.tally)
+        info = first.info if first is not None else replicas.info if replicas is not None else None
         return ModelSnapshot(
-            self._status(model),
+            status,
             self._facts[model.name][1],
-            self._lifecycle.records.find(model.name),
-            worker.info if worker is not None else None,
-            worker.view if worker is not None else None,
-            worker.tree if worker is not None else None,
-            worker.reports if worker is not None else (),
+            find(model.name) or ModelRecord(),
+            tally,
+            info,
+            renumbered(view.slots for view in views),
+            sum(view.queued for view in views) if views else status.levels.queued,
+            [
+                replica_snapshot(one, self._lifecycle.status(names[one.name]), find(names[one.name]))
+                if one.name in names
+                else replica_snapshot(one)
+                for one in status.replicas
+            ],
+            replicas.prefixes() if replicas is not None else [],
+            first.tree if first is not None else None,
+            first.reports if first is not None else (),
         )

@@ -1,13 +1,10 @@
-"""`GET /live`: what the server is doing, as events, for the web page. It loads no model and resets no idle timer.
-
-web/src/api/live.ts declares the same types.
-"""
+"""`GET /live`: what the server is doing, as events, for the web page. It loads no model and resets no idle timer."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -15,116 +12,33 @@ from fastapi.responses import Response
 
 from paddock import __version__
 from paddock.batches import Batches
-from paddock.fleet import Fleet, FleetSnapshot, ModelRecord, ModelSnapshot, ModelStatus
+from paddock.fleet import Fleet, FleetSnapshot, ModelSnapshot, ModelStatus, PrefixSpan, ReplicaSnapshot
 from paddock.gateway.auth.caller import Caller, caller_of
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import SSE
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import struct_from
-from paddock.types import CacheReport, ModelKind, ReportView, SlotView, SpanView, TreeView
+from paddock.gateway.ops.live_schema import (
+    LiveCells,
+    LiveHistogram,
+    LiveMemory,
+    LiveModel,
+    LiveNode,
+    LivePrefix,
+    LivePrefixes,
+    LiveReplica,
+    LiveReport,
+    LiveReports,
+    LiveSlot,
+    LiveState,
+    LiveStored,
+    LiveTotals,
+    LiveTree,
+)
+from paddock.types import ReportView, SlotView, SpanView, TreeView
 
 _encode = msgspec.json.Encoder().encode
-
-
-class LiveSlot(msgspec.Struct, kw_only=True):
-    id: int
-    state: Literal["idle", "prompt", "answer"]
-    prompt_tokens: int
-    prompt_done: int
-    """The prompt tokens that have been processed, including cached ones."""
-    cached_tokens: int
-    answered_tokens: int
-    key: str | None
-    """The key of the request, if the viewer may see it."""
-
-
-class LiveHistogram(msgspec.Struct):
-    """Counts by upper bounds in seconds; the last count has no bound."""
-
-    bounds: tuple[float, ...]
-    counts: list[int]
-
-
-class LiveTotals(msgspec.Struct, kw_only=True):
-    """Counters, which never decrease."""
-
-    requests: int
-    prompt_tokens: int
-    cached_tokens: int
-    answered_tokens: int
-    preemptions: int
-    evictions: int
-
-
-class LiveModel(msgspec.Struct, kw_only=True):
-    id: str
-    kind: ModelKind
-    state: Literal["unloaded", "loading", "loaded", "failed"]
-    progress: float | None
-    """The progress of the load, from 0 to 1."""
-    reason: str | None
-    """Why the load failed."""
-    broken: bool
-    """Its file cannot be read."""
-    pinned: bool
-    context: int | None
-    memory: int | None
-    """Bytes that it uses, or an estimate if it is not loaded."""
-    gpu_memory: int | None
-    leaves_in: float | None
-    """Seconds until the idle timeout unloads it."""
-    slots: list[LiveSlot]
-    waiting: int
-    totals: LiveTotals
-    first_token: LiveHistogram
-    inter_token: LiveHistogram
-
-
-class LiveMemory(msgspec.Struct, kw_only=True):
-    limit: int | None
-    used: int
-
-
-class LiveState(msgspec.Struct, kw_only=True):
-    time: float
-    version: str
-    memory: LiveMemory
-    gpu_memory: LiveMemory
-    models: list[LiveModel]
-    has_batches: bool
-    """Files and batches are in use. The page asks for them only then, since asking would create their folder."""
-
-
-class LiveNode(msgspec.Struct, kw_only=True):
-    """A span of tokens in the prefix tree."""
-
-    id: int
-    parent: int | None
-    start: int
-    """The number of tokens before it."""
-    tokens: int
-    hot: bool
-    """In cells of a sequence."""
-    stored: bool
-    """In host memory."""
-    slots: list[int]
-    """The requests that use it now."""
-    hits: int
-    text: str | None
-    """The start of its text, if the viewer may see it."""
-
-
-class LiveCells(msgspec.Struct, kw_only=True):
-    total: int
-    used: int
-
-
-class LiveStored(msgspec.Struct, kw_only=True):
-    """Bytes."""
-
-    limit: int
-    used: int
 
 
 class _Seen(NamedTuple):
@@ -136,43 +50,14 @@ class _Seen(NamedTuple):
     evictions: int
 
 
-class LiveTree(msgspec.Struct, kw_only=True):
-    model: str
-    time: float
-    cells: LiveCells
-    stored: LiveStored
-    hits: int
-    misses: int
-    evictions: int
-    nodes: list[LiveNode]
-    omitted: int
-    """The number of spans that were left out."""
-
-
-class LiveReport(msgspec.Struct, kw_only=True):
-    """Why a prompt was or was not cached."""
-
-    id: int
-    """Later prompts have larger numbers."""
-    key: str | None
-    """The key of the request, if the viewer may see it."""
-    report: CacheReport
-
-
-class LiveReports(msgspec.Struct, kw_only=True):
-    model: str
-    reports: list[LiveReport]
-    """The last prompts that the viewer may read, the newest last."""
-
-
 def live_routes(fleet: Fleet, gate: Gate, batches: Batches | None = None) -> APIRouter:
     router = APIRouter(tags=["health"])
 
-    @router.get("/live", **describe(events=(LiveState, LiveTree, LiveReports), named=True))
+    @router.get("/live", **describe(events=(LiveState, LiveTree, LivePrefixes, LiveReports), named=True))
     async def live(request: Request) -> Response:
         """What the server is doing, as a stream without end: `state` at once and each second, and for each loaded model
-        its prefix tree (`tree`) and why its last prompts were not cached (`reports`), at once and when they have
-        changed. Loads no model and resets no idle timer.
+        its prefix tree (`tree`), where its prefixes are if it has replicas (`prefixes`), and why its last prompts were
+        not cached (`reports`), at once and when they have changed. Loads no model and resets no idle timer.
         """
         fleet.live_feed.refuse_if_full()
         return EventStream(_events(fleet, gate, batches, caller_of(request)))
@@ -183,6 +68,7 @@ def live_routes(fleet: Fleet, gate: Gate, batches: Batches | None = None) -> API
 async def _events(fleet: Fleet, gate: Gate, batches: Batches | None, caller: Caller) -> AsyncGenerator[bytes]:
     shown: dict[str, _Seen] = {}
     reported: dict[str, Sequence[ReportView]] = {}
+    placed: dict[str, Sequence[PrefixSpan]] = {}
     async with aclosing(fleet.live_feed.snapshots()) as snapshots:
         async for snapshot in snapshots:
             if not gate.still_admits(caller):
@@ -191,10 +77,13 @@ async def _events(fleet: Fleet, gate: Gate, batches: Batches | None, caller: Cal
             has_batches = batches is not None and batches.runner is not None
             yield SSE.event(_encode(_state(snapshot, models, caller, has_batches)), "state")
             for model in models:
-                name, tally = model.status.model.name, (model.record or ModelRecord()).tally
+                name, tally = model.status.model.name, model.tally
                 if model.reports and reported.get(name) is not model.reports:
                     reported[name] = model.reports
                     yield SSE.event(_encode(_reports(name, model.reports, caller)), "reports")
+                if placed.get(name, []) != model.prefixes:
+                    placed[name] = model.prefixes
+                    yield SSE.event(_encode(_prefixes(name, model.prefixes, caller)), "prefixes")
                 if model.tree is None:
                     continue
                 seen = _Seen(model.tree, tally.cache_hits, tally.cache_misses, tally.evictions)
@@ -226,7 +115,7 @@ def _memory(snapshot: FleetSnapshot, device: str) -> LiveMemory:
 
 
 def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
-    status, view, record = model.status, model.view, model.record or ModelRecord()
+    status, replicas = model.status, model.replicas
     reason = (status.failure or model.facts.problem) if status.state == "unloaded" else None
     needs = status.needs or model.facts.needs
     return LiveModel(
@@ -242,11 +131,12 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
         memory=needs.get("host"),
         gpu_memory=needs.get("gpu"),
         leaves_in=_leaves_in(status),
-        slots=[_slot(slot, caller) for slot in (view.slots if view is not None else [])],
-        waiting=status.waiting + (view.queued if view is not None else status.levels.queued),
-        totals=_totals(record),
-        first_token=struct_from(LiveHistogram, record.first_token_seconds),
-        inter_token=struct_from(LiveHistogram, record.tally.inter_token_seconds),
+        slots=[_slot(slot, caller) for slot in model.slots],
+        waiting=sum(one.waiting for one in replicas) if replicas else status.waiting + model.queued,
+        replicas=[_replica(replica, caller) for replica in replicas],
+        totals=_totals(model),
+        first_token=struct_from(LiveHistogram, model.record.first_token_seconds),
+        inter_token=struct_from(LiveHistogram, model.tally.inter_token_seconds),
     )
 
 
@@ -263,9 +153,33 @@ def _slot(slot: SlotView, caller: Caller) -> LiveSlot:
     return struct_from(LiveSlot, slot, key=slot.key if slot.key and may_see else None)
 
 
-def _totals(record: ModelRecord) -> LiveTotals:
-    requests = sum(usage.outcomes.total() for usage in record.keys.values())
-    return struct_from(LiveTotals, record.tally, requests=requests, answered_tokens=record.tally.generated_tokens)
+def _replica(replica: ReplicaSnapshot, caller: Caller) -> LiveReplica:
+    status = replica.status
+    place = status.url or (f"node {status.node[:8]}" if status.node else "")
+    return struct_from(
+        LiveReplica,
+        replica,
+        name=status.name,
+        kind=status.kind,
+        place=place if place and caller.admin else None,
+        reason=replica.reason or None,
+        drained=status.drained,
+        excluded=status.excluded or None,
+    )
+
+
+def _totals(model: ModelSnapshot) -> LiveTotals:
+    """Replicas elsewhere count what they know."""
+    tally = model.tally
+    elsewhere = [replica for replica in model.replicas if replica.status.kind != "worker"]
+    return struct_from(
+        LiveTotals,
+        tally,
+        requests=sum(usage.outcomes.total() for usage in model.record.keys.values()),
+        prompt_tokens=tally.prompt_tokens + sum(replica.prompt_tokens or 0 for replica in elsewhere),
+        cached_tokens=tally.cached_tokens + sum(replica.cached_tokens or 0 for replica in elsewhere),
+        answered_tokens=tally.generated_tokens + sum(replica.answered_tokens for replica in elsewhere),
+    )
 
 
 def _tree(snapshot: FleetSnapshot, model: str, seen: _Seen, caller: Caller) -> LiveTree:
@@ -289,6 +203,11 @@ def _node(span: SpanView, caller: Caller) -> LiveNode:
     return node
 
 
+def _prefixes(model: str, spans: Sequence[PrefixSpan], caller: Caller) -> LivePrefixes:
+    prefixes = [struct_from(LivePrefix, span, text=span.text if _may_read(span, caller) else None) for span in spans]
+    return LivePrefixes(model=model, prefixes=prefixes)
+
+
 def _reports(model: str, reports: Sequence[ReportView], caller: Caller) -> LiveReports:
     """A report has words of its tenant, or of its own key."""
     found: list[LiveReport] = []
@@ -299,7 +218,7 @@ def _reports(model: str, reports: Sequence[ReportView], caller: Caller) -> LiveR
     return LiveReports(model=model, reports=found)
 
 
-def _may_read(shown: SpanView | ReportView, caller: Caller) -> bool:
+def _may_read(shown: SpanView | ReportView | PrefixSpan, caller: Caller) -> bool:
     """An admin reads all texts, other callers those of their own tenant. Keys without a tenant share prefixes, but they
     may belong to different people, so they read none.
     """
