@@ -30,6 +30,30 @@ export interface Totals {
   evictions: number;
 }
 
+/** One of the workers, remote servers or replicas on a cluster that serve a model together. */
+export interface Replica {
+  name: string;
+  kind: "worker" | "server" | "ray";
+  /** The URL or the cluster node, if the viewer may know it. */
+  place: string | null;
+  state: "unloaded" | "loading" | "ready" | "down";
+  /** The progress of a local worker's load, from 0 to 1. */
+  progress: number | null;
+  /** Why it is down, if that is known. */
+  reason: string | null;
+  drained: boolean;
+  /** Why it gets no deterministic requests. */
+  excluded: string | null;
+  running: number;
+  waiting: number;
+  /** 0: unknown. */
+  slots: number;
+  /** Prompt tokens that were computed, and those from the cache. Null: unknown. */
+  prompt_tokens: number | null;
+  cached_tokens: number | null;
+  answered_tokens: number;
+}
+
 export interface LiveModel {
   id: string;
   kind: "generation" | "embedding" | "reranking";
@@ -47,8 +71,11 @@ export interface LiveModel {
   gpu_memory: number | null;
   /** Seconds until it is unloaded because it is idle. */
   leaves_in: number | null;
+  /** Of all its local workers. */
   slots: Slot[];
   waiting: number;
+  /** Empty if one worker serves it. */
+  replicas: Replica[];
   totals: Totals;
   first_token: Histogram;
   inter_token: Histogram;
@@ -91,6 +118,28 @@ export interface CacheReport {
 export interface Reports {
   model: string;
   reports: { id: number; key: string | null; report: CacheReport }[];
+}
+
+/** A part that the same prompts share, and the replicas that likely have it cached. */
+export interface Prefix {
+  id: number;
+  /** The part before it. */
+  parent: number | null;
+  /** How many characters precede it, and how many it has. */
+  start: number;
+  characters: number;
+  /** How many of the last prompts have it. */
+  prompts: number;
+  /** Replica → which share of it. */
+  held: Record<string, number>;
+  /** Its beginning, if the viewer may see it. */
+  text: string | null;
+}
+
+/** Where the prefixes of a model's last prompts are, each after its parent. */
+export interface Prefixes {
+  model: string;
+  prefixes: Prefix[];
 }
 
 /** A span of tokens that is computed once for all requests that share it. */

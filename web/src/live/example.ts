@@ -1,6 +1,6 @@
 /** Models, slots and spans for tests: each idle, except for what the test sets. */
 
-import type { LiveModel, LiveState, Slot, Totals, TreeNode } from "../api/live";
+import type { LiveModel, LiveState, Prefix, Replica, Slot, Totals, TreeNode } from "../api/live";
 
 export const NO_TOTALS: Totals = {
   requests: 0,
@@ -43,11 +43,36 @@ export function aModel(model: Partial<LiveModel> = {}): LiveModel {
     leaves_in: null,
     slots: [],
     waiting: 0,
+    replicas: [],
     totals: NO_TOTALS,
     first_token: { bounds: [0.1, 1], counts: [0, 0, 0] },
     inter_token: { bounds: [0.01, 0.1], counts: [0, 0, 0] },
     ...model,
   };
+}
+
+export function aReplica(name: string, replica: Partial<Replica> = {}): Replica {
+  return {
+    name,
+    kind: "worker",
+    place: null,
+    state: "ready",
+    progress: null,
+    reason: null,
+    drained: false,
+    excluded: null,
+    running: 0,
+    waiting: 0,
+    slots: 4,
+    prompt_tokens: 0,
+    cached_tokens: 0,
+    answered_tokens: 0,
+    ...replica,
+  };
+}
+
+export function aPrefix(id: number, parent: number | null, prefix: Partial<Prefix> = {}): Prefix {
+  return { id, parent, start: 0, characters: 100, prompts: 1, held: {}, text: null, ...prefix };
 }
 
 export function aState(models: LiveModel[], time = 0): LiveState {

@@ -1,6 +1,7 @@
 /** The last ten minutes: a sample of all counters each second, and the rates between samples. */
 
 import type { Histogram, LiveModel, LiveState, Totals } from "../api/live";
+import { runningIn } from "./pools";
 import { between, increase, quantile, sum } from "./quantiles";
 
 /** Seconds that are kept. */
@@ -18,6 +19,8 @@ export interface ModelSample {
   interToken: Histogram;
   running: number;
   waiting: number;
+  /** The tokens that each replica has generated. */
+  replicas: ReadonlyMap<string, number>;
 }
 
 export interface Sample {
@@ -103,9 +106,30 @@ export function paces(history: readonly Sample[]): Map<string, Pace> {
   return found;
 }
 
-function numbersOf({ totals, first_token, inter_token, slots, waiting }: LiveModel): ModelSample {
-  const running = slots.filter(({ state }) => state !== "idle").length;
-  return { totals, firstToken: first_token, interToken: inter_token, running, waiting };
+/** The tokens that each replica of a model generates in a second. */
+export function replicaRates(history: readonly Sample[], model: string): Map<string, number> {
+  const last = history.at(-1);
+  const base = baseOf(history, history.length - 1, RATE_SPAN);
+  const before = base?.models.get(model)?.replicas;
+  const rates = new Map<string, number>();
+  if (!last || !base || !before) return rates;
+  for (const [name, tokens] of last.models.get(model)?.replicas ?? []) {
+    const old = before.get(name);
+    if (old !== undefined) rates.set(name, increase(old, tokens) / (last.time - base.time));
+  }
+  return rates;
+}
+
+function numbersOf(model: LiveModel): ModelSample {
+  const { totals, first_token, inter_token, waiting, replicas } = model;
+  return {
+    totals,
+    firstToken: first_token,
+    interToken: inter_token,
+    running: runningIn(model),
+    waiting,
+    replicas: new Map(replicas.map(({ name, answered_tokens }) => [name, answered_tokens])),
+  };
 }
 
 type Values = Partial<Record<Exclude<keyof Series, "times">, number | null>>;

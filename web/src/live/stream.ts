@@ -3,7 +3,7 @@
 import { effect, signal, untracked } from "@preact/signals";
 import { ApiError, errorOf, getEvents } from "../api/client";
 import { key } from "../api/key";
-import type { LiveState, Reports, Tree } from "../api/live";
+import type { LiveState, Prefixes, Reports, Tree } from "../api/live";
 import type { ServerEvent } from "../api/sse";
 import { TEXT } from "../text";
 import { remember, type Sample, sampleOf } from "./history";
@@ -21,6 +21,7 @@ export type Connection =
 export const connection = signal<Connection>({ kind: "connecting" });
 export const state = signal<LiveState | null>(null);
 export const trees = signal<ReadonlyMap<string, Tree>>(new Map());
+export const prefixes = signal<ReadonlyMap<string, Prefixes>>(new Map());
 export const reports = signal<ReadonlyMap<string, Reports>>(new Map());
 /** Kept while the page is open. */
 export const history = signal<readonly Sample[]>([]);
@@ -94,6 +95,7 @@ async function follow(signal: AbortSignal): Promise<void> {
 function begin(): void {
   connection.value = { kind: "open" };
   trees.value = new Map();
+  prefixes.value = new Map();
   reports.value = new Map();
 }
 
@@ -112,6 +114,9 @@ function take({ event, data }: ServerEvent): void {
   } else if (event === "reports") {
     const found = JSON.parse(data) as Reports;
     reports.value = new Map(reports.value).set(found.model, found);
+  } else if (event === "prefixes") {
+    const found = JSON.parse(data) as Prefixes;
+    prefixes.value = new Map(prefixes.value).set(found.model, found);
   } else if (event === "tree") {
     const tree = JSON.parse(data) as Tree;
     trees.value = new Map(trees.value).set(tree.model, tree);

@@ -3,6 +3,7 @@
 import type { LiveModel, LiveState } from "../api/live";
 import { TEXT } from "../text";
 import type { Pace } from "./history";
+import { runningElsewhere, runningIn } from "./pools";
 import { duration, listed, percent, rate } from "./words";
 
 export interface Verdict {
@@ -31,8 +32,8 @@ function isActive(model: LiveModel): boolean {
 }
 
 /** The number of its requests. */
-function load({ slots, waiting }: LiveModel): number {
-  return waiting + slots.filter(({ state }) => state !== "idle").length;
+function load(model: LiveModel): number {
+  return model.waiting + runningIn(model);
 }
 
 function doings(model: LiveModel, pace: Pace | undefined): string {
@@ -45,6 +46,9 @@ function doings(model: LiveModel, pace: Pace | undefined): string {
   const reading = slots.filter((slot) => slot.state === "prompt").length;
   const parts: string[] = [];
   if (answering > 0) parts.push(TEXT.live.generating(answering) + speed(pace?.answered));
+  const remote = runningElsewhere(model);
+  // Of those it is not known what they do. The speed is that of all replicas.
+  if (remote > 0) parts.push(TEXT.live.onReplicas(remote) + (answering > 0 ? "" : speed(pace?.answered)));
   if (reading > 0) parts.push(TEXT.live.readingPrompts(reading) + speed(pace?.read));
   if (waiting > 0) parts.push(TEXT.live.waiting(waiting) + because(model, pace));
   return `${id}: ${parts.join(", ")}`;
