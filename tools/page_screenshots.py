@@ -4,12 +4,14 @@
     python tools/page_screenshots.py http://127.0.0.1:8080
 
 Every picture is made in both themes, on a desktop and on a phone. Look at them before you commit them.
+`--only replicas` makes the picture of replicas, for which the server needs a model with several, and requests to them.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -60,6 +62,16 @@ def live(page: Page, url: str, shoot: Callable[[str], None]) -> None:
     shoot("live")
 
 
+def replicas(page: Page, url: str, shoot: Callable[[str], None]) -> None:
+    page.goto(f"{url}/#/live")
+    section = page.get_by_role("region", name="Replicas", exact=True)
+    expect(section.get_by_role("table")).to_have_count(2)
+    speed = section.get_by_role("row").nth(1).get_by_role("cell").nth(3)
+    expect(speed).to_have_text(re.compile(r"\d"))  # known after two samples
+    section.evaluate("section => section.scrollIntoView()")
+    shoot("replicas")
+
+
 def playground(page: Page, url: str, shoot: Callable[[str], None]) -> None:
     page.goto(f"{url}/#/playground")
     page.get_by_label("Prompt").fill("Once upon a time a horse")
@@ -67,6 +79,10 @@ def playground(page: Page, url: str, shoot: Callable[[str], None]) -> None:
     page.get_by_role("button", name="Complete").click()
     expect(page.get_by_role("region", name="Completion")).to_have_attribute("aria-busy", "false")
     shoot("playground")
+
+
+PICTURES = {"chat": chat, "live": live, "playground": playground, "replicas": replicas}
+USUAL = ("chat", "live", "playground")
 
 
 def _shoot(page: Page, folder: Path, ending: str, name: str) -> None:
@@ -78,6 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("--out", type=Path, default=IMAGES)
+    parser.add_argument("--only", nargs="+", choices=PICTURES, default=USUAL)
     options = parser.parse_args()
     url: str = options.url.rstrip("/")
     expect.set_options(timeout=WAIT_MS)
@@ -91,8 +108,8 @@ def main() -> None:
                 page = context.new_page()
                 ending = f"{suffix}{'-dark' if theme == 'dark' else ''}.png"
                 shoot = partial(_shoot, page, options.out, ending)
-                for take in (chat, live, playground):
-                    take(page, url, shoot)
+                for name in options.only:
+                    PICTURES[name](page, url, shoot)
                 context.close()
         browser.close()
 

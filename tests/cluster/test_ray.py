@@ -155,6 +155,27 @@ def test_prefix_routing(cluster: Cluster) -> None:
     assert cached > 0.7 * prompt
 
 
+def test_replicas_and_their_prefixes_in_the_live_view(cluster: Cluster) -> None:
+    """Each gateway shows the prompts that came through it, so they are sent until they came through the watched one."""
+    names = {replica["name"] for replica in cluster.replicas("pair")}
+    body = chat_body("say: " + "the same beginning " * 30, model="pair", max_tokens=1)
+    with cluster.client() as watching, watching.stream("GET", "/live") as response:
+        for kind, data in events(response):
+            found = json.loads(data)
+            if kind == "state":
+                (pair,) = [model for model in found["models"] if model["id"] == "pair"]
+                with cluster.client() as client:
+                    assert client.post(CHAT, json=body).status_code == 200
+            elif kind == "prefixes" and found["model"] == "pair":
+                shares = [part["held"] for part in found["prefixes"] if "the same beginning" in (part["text"] or "")]
+                if any(1.0 in held.values() for held in shares):
+                    break
+    assert {replica["name"]: replica["state"] for replica in pair["replicas"]} == dict.fromkeys(names, "ready")
+    assert {replica["kind"] for replica in pair["replicas"]} == {"ray"}
+    assert all(replica["place"] and replica["slots"] == 4 for replica in pair["replicas"])
+    assert any(held.keys() <= names for held in shares)
+
+
 def test_replica_metrics(cluster: Cluster) -> None:
     def page() -> str:
         return httpx.get(f"{cluster.url}/metrics", timeout=200).text

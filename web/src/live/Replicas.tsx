@@ -57,8 +57,8 @@ function Row({ replica, tokens }: { replica: Replica; tokens: number | undefined
   return (
     <tr>
       <th scope="row">
-        <b>{name}</b>
-        <span class="quiet">{place === null ? WORDS.kinds[kind] : `${WORDS.kinds[kind]} · ${place}`}</span>
+        <b>{name}</b> <span class="quiet">{WORDS.kinds[kind]}</span>{" "}
+        {place !== null && <span class="quiet replica-place">{place}</span>}
       </th>
       <td class="replica-state">
         <State replica={replica} />
