@@ -75,6 +75,8 @@ def test_workers_and_one_that_is_killed(tmp_path: Path) -> None:
         viewer.prefixes("pooled", lambda found: all(home not in one["held"] for one in found["prefixes"]))
         ask(server, "two")
         viewer.prefixes("pooled", lambda found: found["prefixes"][0]["held"] == {other["name"]: 1.0})
+        assert server.client.post("/admin/cache/clear", json={}).status_code == 200
+        viewer.prefixes("pooled", lambda found: not found["prefixes"])
 
 
 def test_remote_servers_and_one_that_is_killed(tmp_path: Path) -> None:

@@ -75,6 +75,16 @@ def test_tenants_never_share_a_span() -> None:
     assert [(span.tenant, span.parent) for span in spans] == [("bob", None), ("ann", None)]
 
 
+def test_prompts_of_a_tenant_are_forgotten() -> None:
+    recent = RecentPrompts()
+    for tenant in ("ann", "bob", ""):
+        request = chat("hello", origin=Origin(tenant=tenant))
+        recent.add(chain_for(request), request)
+    for forgotten, left in (("ann", ["", "bob"]), ("", ["bob"]), (None, [])):
+        recent.forget(forgotten)
+        assert [span.tenant for span in recent.spans(lambda _chain: {})] == left
+
+
 def test_long_prompts_keep_the_beginnings_of_their_first_blocks_only() -> None:
     text = "x" * BLOCK * 100
     root, later, earlier = shown(*(GenerateRequest(TextPrompt(text + end)) for end in ("one", "two")))

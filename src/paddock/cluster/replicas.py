@@ -143,6 +143,9 @@ class ClusterReplicas:
     def prefixes(self) -> list[PrefixSpan]:
         return self.recent.spans(self.link.held)
 
+    def forget_prompts(self, tenant: str | None) -> None:
+        self.recent.forget(tenant)
+
     def drain(self, name: str) -> Coroutine[None, None, None]:
         raise self._not_supported()
 

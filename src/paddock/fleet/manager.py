@@ -194,6 +194,8 @@ class Fleet:
 
     async def clear_cache(self, model: Model, tenant: str | None) -> list[TenantCache]:
         """Drop what its workers keep and do not use, of one tenant or of all. Returns what is left. Loads nothing."""
+        if (replicas := self._replica_sets.of(model)) is not None:
+            replicas.forget_prompts(tenant)
         return merged_contents(await asyncio.gather(*(worker.clear_cache(tenant) for worker in self._loaded(model))))
 
     def _loaded(self, model: Model) -> list[WorkerProcess]:

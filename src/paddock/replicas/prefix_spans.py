@@ -70,6 +70,10 @@ class RecentPrompts:
         others = [prompt for prompt in self._prompts if not _begins_with(chain, prompt.chain)]
         self._prompts = [Prompt(chain, ends, texts, request.origin.tenant), *others][: self._most]
 
+    def forget(self, tenant: str | None) -> None:
+        """Forget the prompts of one tenant, or all."""
+        self._prompts = [prompt for prompt in self._prompts if tenant not in (None, prompt.tenant)]
+
     def spans(self, held: Holders) -> list[PrefixSpan]:
         return spans_of(self._prompts, held)
 

@@ -131,6 +131,9 @@ class Replicas(Protocol):
     def prefixes(self) -> list[PrefixSpan]:
         """Which replicas likely have the last prompts cached. Asks no replica."""
 
+    def forget_prompts(self, tenant: str | None) -> None:
+        """Show the last prompts of one tenant, or all, no more."""
+
     def drain(self, name: str) -> Coroutine[None, None, None]:
         """Send it no new requests, and wait until its running ones have ended. Raises `PaddockError` at once if that is
         not possible.

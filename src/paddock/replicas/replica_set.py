@@ -75,6 +75,9 @@ class ReplicaSet:
         down = {name for name, replica in self.replicas.items() if replica.status().health == "down"}
         return self._recent.spans(lambda chain: {k: n for k, n in self._router.held(chain).items() if k not in down})
 
+    def forget_prompts(self, tenant: str | None) -> None:
+        self._recent.forget(tenant)
+
     def drain(self, name: str) -> Coroutine[None, None, None]:
         self._check_name(name)
         return self._drain(name)
