@@ -101,6 +101,20 @@ def test_the_same_prefix_goes_to_the_same_replica() -> None:
     assert acquired(pool.dispatch(request(long))) != first
 
 
+def test_a_replica_that_was_loaded_for_a_request_keeps_its_prefix() -> None:
+    class Unloaded(FakeReplica):
+        async def acquire(self, *, exact: bool) -> Any:
+            self.epoch += self.epoch == 0
+            return self
+
+    pool = ReplicaSet("m", [Unloaded("a"), Unloaded("b")], deterministic=False)
+    home = acquired(pool.dispatch(request("word " * 400)))
+    for _ in range(2):
+        assert [span.held for span in pool.prefixes()] == [{home: 1.0}]
+    pool.replicas[home].epoch = 2  # type: ignore[misc]
+    assert [span.held for span in pool.prefixes()] == [{}]
+
+
 def test_conversations_are_routed_by_prefix() -> None:
     pool = ReplicaSet("m", [FakeReplica(name) for name in "abcd"], deterministic=False)
     messages = [{"role": "system", "content": "Be kind. " * 50}, {"role": "user", "content": "Hello!"}]
