@@ -38,12 +38,18 @@ class Viewer:
 
     def state(self) -> dict[str, Any]:
         """The next state. Trees, prefixes and reports that come before it are stored."""
+        while True:
+            name, content = self._next()
+            if name == "state":
+                return content
+
+    def _next(self) -> tuple[str, dict[str, Any]]:
         for name, data in self._stream:
             self.events.append(name)
             content: dict[str, Any] = json.loads(data)
-            if name == "state":
-                return content
-            {"tree": self.trees, "prefixes": self.placed, "reports": self.reports}[name][content["model"]] = content
+            if name != "state":
+                {"tree": self.trees, "prefixes": self.placed, "reports": self.reports}[name][content["model"]] = content
+            return name, content
         raise EOFError
 
     def until(self, condition: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, dict[str, Any]]:
@@ -60,7 +66,8 @@ class Viewer:
 
     def prefixes(self, model: str, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """Where the prefixes of the model are, when the condition holds."""
-        self.until(lambda _models: model in self.placed and condition(self.placed[model]))
+        while model not in self.placed or not condition(self.placed[model]):
+            self._next()
         return self.placed[model]
 
     def read_to_end(self) -> None:

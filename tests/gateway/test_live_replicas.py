@@ -127,11 +127,11 @@ def test_a_key_sees_words_of_its_tenant_and_no_addresses(tmp_path: Path) -> None
         readable = {"boss": {"ann", "bob", "cat"}, "ann": {"ann"}, "amy": {"ann"}, "bob": {"bob"}, "cat": set()}
         for name, expected in readable.items():
             with Viewer(server, name) as viewer:
-                models = viewer.until(lambda _models: viewer.placed)
-                found = viewer.placed["pooled"]["prefixes"]
+                (model,) = viewer.state()["models"]
+                found = viewer.prefixes("pooled", lambda _found: True)["prefixes"]
             assert {text.rpartition(" ")[2] for one in found if (text := one["text"])} == expected
             assert len(found) == 3, "prefixes are shown without their text"
-            (replica,) = models["pooled"]["replicas"]
+            (replica,) = model["replicas"]
             assert replica["place"] == (upstream.url if name == "boss" else None)
         with Viewer(server, "eve") as viewer:
             assert viewer.state()["models"] == viewer.state()["models"] == []
