@@ -345,3 +345,57 @@ def test_any_json_gives_settings_or_one_error_line(tmp_path_factory: pytest.Temp
         load(folder, content)
     except SettingsError as error:
         assert error.message
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ({"url": "ftp://a/mcp"}, "url of the MCP server 'notes' in"),
+        ({"url": "http://user:secret@a/mcp"}, "without user or password"),
+        ({}, "url of the MCP server 'notes' in"),
+        ({"url": "http://a/mcp", "headres": {}}, "unknown setting 'headres' of the MCP server 'notes'"),
+        ({"url": "http://a/mcp", "headers": {"Host": "secret"}}, "headers of the MCP server 'notes' in"),
+        ({"url": "http://a/mcp", "headers": {"a b": "secret"}}, "headers of the MCP server 'notes' in"),
+        ({"url": "http://a/mcp", "headers": {"A": 5}}, "headers of the MCP server 'notes' in"),
+        ({"url": "http://a/mcp", "timeout": 0}, "timeout of the MCP server 'notes' in"),
+        ({"url": "http://a/mcp", "max_result_bytes": "many"}, "max_result_bytes of the MCP server 'notes' in"),
+        ({"url": "http://a/mcp", "tools": "all"}, "tools of the MCP server 'notes' in"),
+    ],
+)
+def test_wrong_settings_of_mcp_servers_are_named(tmp_path: Path, server: dict[str, Any], words: str) -> None:
+    message = problem(tmp_path, {"server": {"mcp_servers": {"notes": server}}})
+    assert words in message
+    assert "secret" not in message
+
+
+def test_mcp_servers_of_several_sources_are_merged(tmp_path: Path) -> None:
+    file = {"server": {"mcp_servers": {"a": {"url": "http://a/"}, "b": {"url": "http://b/", "timeout": 5}}}}
+    flags = {"server.mcp_servers": {"b": {"url": "http://c/"}}}
+    found = load(tmp_path, file, flags=flags).server.mcp_servers
+    assert {name: (server.url, server.timeout) for name, server in found.items()} == {
+        "a": ("http://a/", 60),
+        "b": ("http://c/", 60),
+    }
+    assert "begins with a letter or digit" in problem(tmp_path, flags={"server.mcp_servers": {"b c": {}}})
+
+
+def test_a_key_names_only_mcp_servers_that_exist(tmp_path: Path) -> None:
+    servers = {"notes": {"url": "http://a/mcp"}}
+    keys: dict[str, Any] = {"anna": {"key": "secret", "mcp_servers": ["n*"]}}
+    found = load(tmp_path, {"server": {"mcp_servers": servers, "keys": keys}}).server.keys["anna"]
+    assert found.mcp_servers == ["n*"]
+    keys["anna"]["mcp_servers"] = ["files"]
+    message = problem(tmp_path, {"server": {"mcp_servers": servers, "keys": keys}})
+    assert "the key 'anna' names the MCP server 'files'" in message
+    assert "secret" not in message
+    keys["anna"] |= {"admin": True, "mcp_servers": ["notes"]}
+    assert "mutually exclusive" in problem(tmp_path, {"server": {"mcp_servers": servers, "keys": keys}})
+
+
+def test_headers_of_mcp_servers_are_not_shown(tmp_path: Path) -> None:
+    server = {"url": "http://a/mcp", "headers": {"Authorization": "Bearer secret"}}
+    file = write(tmp_path, {"server": {"mcp_servers": {"notes": server}}})
+    loaded = load_with_sources(file=file, environ={}, dotenv=tmp_path / ".env")
+    shown = {value.key: value.value for value in effective(loaded)}
+    assert shown["server.mcp_servers.notes.headers"] == {"Authorization": "***"}
+    assert "secret" not in repr(loaded.settings)

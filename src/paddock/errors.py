@@ -215,6 +215,13 @@ class ModelNotFound(NotFound):
     code = "model_not_found"
 
 
+class McpServerNotFound(NotFound):
+    """No MCP server has this name."""
+
+    type = "invalid_request_error"
+    code = "mcp_server_not_found"
+
+
 class MethodNotAllowed(PaddockError):
     """The route exists, but not with this method."""
 
@@ -408,6 +415,24 @@ class NoReplica(Unavailable):
     """No replica of the model can be used now."""
 
     code = "no_replica"
+
+
+class McpServerFailed(Unavailable):
+    """An MCP server answered with an error, or with something that cannot be read."""
+
+    code = "mcp_server_failed"
+
+
+class McpServerUnreachable(McpServerFailed):
+    """An MCP server cannot be reached."""
+
+    code = "mcp_server_unreachable"
+
+
+class McpServerTimeout(McpServerFailed):
+    """An MCP server took longer than its `timeout`."""
+
+    code = "mcp_server_timeout"
 
 
 class ServerStopping(Unavailable):

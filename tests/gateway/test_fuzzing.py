@@ -71,6 +71,7 @@ _GOOD: dict[str, Any] = {
     "/apply-template": chat_body("x"),
     "/predict": {"instances": [{"@requestFormat": "tokenize", "content": "x"}]},
     "/v1/streams/lookup": {"conversation_ids": ["a"]},
+    "/v1/mcp/call": {"server": "none", "tool": "none", "arguments": {"a": 1}},
     "/lora-adapters": [],
     "/props": {},
     "/slots/0?action=save": {"filename": "a"},

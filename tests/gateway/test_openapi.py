@@ -67,6 +67,7 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("GET", "/admin/cache", None),
     ("POST", "/admin/cache/clear", {"model": "fake", "tenant": ""}),
     ("GET", "/v1/usage", None),
+    ("GET", "/v1/mcp/tools", None),
     ("POST", "/admin/reload", None),
     ("POST", "/models?reload=1", None),
     ("POST", "/v1/models", None),
@@ -281,6 +282,7 @@ def test_answers_match_the_document(server: Server, document: dict[str, Any]) ->
         *MESSAGE_BATCHES,
         *((method, path) for method, path, _ in STORED),
         ("POST", f"{_RESPONSE}/cancel"),  # always refused
+        ("POST", "/v1/mcp/call"),  # tests/gateway/test_mcp.py
         *(("POST", path) for path in TRANSCRIPTIONS),  # tests/gateway/test_transcriptions.py
     }
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere

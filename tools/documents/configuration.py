@@ -14,6 +14,7 @@ from paddock.cli.options import flags_of_settings
 from paddock.config import (
     ClusterSettings,
     KeySettings,
+    McpServer,
     ModelManagerSettings,
     ModelSettings,
     NamedModel,
@@ -55,6 +56,12 @@ _TABLES: list[tuple[str, str, type[Section], str]] = [
         "server.keys.NAME",
         KeySettings,
         "One object for each key, by name. The variable is `PADDOCK_SERVER__KEYS`, with JSON.",
+    ),
+    (
+        "`server.mcp_servers`",
+        "server.mcp_servers.NAME",
+        McpServer,
+        "One object for each server, by name. The variable is `PADDOCK_SERVER__MCP_SERVERS`, with JSON.",
     ),
     ("`model_manager`: which models", "model_manager", ModelManagerSettings, ""),
     (
@@ -110,6 +117,8 @@ def _description(field: FieldInfo) -> str:
 
 
 def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
     if field.default_factory is not None:
         return "from the machine"
     if field.default is None:

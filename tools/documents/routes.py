@@ -26,6 +26,7 @@ _TITLES = {
     "openai": "OpenAI",
     "anthropic": "Anthropic",
     "native": "llama-server",
+    "mcp": "Tools of MCP servers",
     "models": "Models",
     "admin": "Administration",
     "usage": "Usage",

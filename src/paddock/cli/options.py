@@ -81,6 +81,9 @@ def _option(key: str, field: FieldInfo, flag: Flag, number: int) -> click.Option
         return click.Option(
             names, multiple=True, callback=_split_at_commas, metavar=flag.metavar, help=_help(field), **_bare(flag)
         )
+    if container_of(key) == "object" and flag.convert is not None:
+        callback = _entries(flag.convert)
+        return click.Option(names, multiple=True, callback=callback, metavar=flag.metavar, help=_help(field))
     types = scalar_types(key) - {type(None)}
     if bool in types and flag.convert is None:
         return click.Option(names, is_flag=True, **shared)
@@ -104,7 +107,7 @@ def _help(field: FieldInfo) -> str:
     default = "on" if field.default is True else field.default
     if isinstance(default, list):
         default = ",".join(default)
-    has_default = field.default_factory is None and default not in (None, "") and default is not False
+    has_default = field.default_factory is None and default not in (None, "", {}) and default is not False
     return f"{description} [{default}]" if has_default else description
 
 
@@ -123,6 +126,16 @@ def _split_at_commas(_ctx: click.Context, _param: click.Parameter, values: tuple
 
 def _joined(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> str | None:
     return ",".join(values) if values else None
+
+
+def _entries(convert: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]:
+    def callback(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> Any:
+        try:
+            return dict(map(convert, values)) or None
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
 
 
 def _converted(convert: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:

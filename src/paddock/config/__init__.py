@@ -13,6 +13,7 @@ from paddock.config.fields import (
     on_off_or_auto,
 )
 from paddock.config.loading import Loaded, load_settings, load_with_sources
+from paddock.config.mcp import McpServer
 from paddock.config.media_hosts import HostRules
 from paddock.config.models import ModelManagerSettings, ModelSettings, NamedModel, ReplicaSettings
 from paddock.config.problems import nearest

@@ -12,7 +12,7 @@ from paddock.config.loading import Loaded
 from paddock.config.sources import Source, variable_of
 
 MASK = "***"
-_SECRET = re.compile(r"(^|_)(keys?|hash|token|secret|password)$")
+_SECRET = re.compile(r"((^|_)(keys?|hash|token|secret|password)|^headers)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +76,6 @@ def _masked(name: str, value: Any) -> Any:
         return value
     if isinstance(value, list):
         return [_masked(name, inner) for inner in value]
+    if isinstance(value, dict):
+        return {inner: _masked(name, text) for inner, text in value.items()}
     return MASK if isinstance(value, str) else value

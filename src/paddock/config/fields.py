@@ -369,7 +369,8 @@ class Flag:
     `-on/-off` names a pair of flags, ` /-off` one that only switches off. `metavar` names the argument in the help.
     `value` makes a flag without an argument that stands for this value. `bare` is the value of a flag whose argument
     is left out. `convert` reads the argument (None: the default of the field); without it the field's type says how to
-    read it. With `joins`, the arguments of a repeated flag are joined by commas.
+    read it. For an object it returns the name and the value of one entry, and the flag is repeatable. With `joins`, the
+    arguments of a repeated flag are joined by commas.
     """
 
     def __init__(
@@ -378,7 +379,7 @@ class Flag:
         metavar: str | None = None,
         value: str | None = None,
         bare: str | None = None,
-        convert: Callable[[str], float | str | None] | None = None,
+        convert: Callable[[str], Any] | None = None,
         joins: bool = False,
     ) -> None:
         self.names, self.metavar, self.value, self.bare, self.convert = names, metavar, value, bare, convert

@@ -82,8 +82,8 @@ def _put(merged: dict[str, Any], key: str, value: Any, where: str) -> None:
     into = merged.setdefault(section, {})
     if not isinstance(into, dict):
         raise SettingsError(f"{section!r} must be an object, but {where} sets {key!r} in it")
-    if name == "defaults" and isinstance(value, dict) and isinstance(into.get(name), dict):
-        value = into[name] | value  # request fields of several sources are merged, not replaced
+    if name in ("defaults", "mcp_servers") and isinstance(value, dict) and isinstance(into.get(name), dict):
+        value = into[name] | value  # request fields, and MCP servers, of several sources are merged, not replaced
     into[name] = value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from paddock.config.fields import Section
+from paddock.config.mcp import McpServer
 from paddock.config.models import NamedModel, ReplicaSettings
 from paddock.config.server import KeySettings
 from paddock.config.settings import Settings, known_keys
@@ -28,7 +29,13 @@ def explain(problem: Any, origin: Mapping[str, str]) -> str:
     suffix = f" of {owner}" if owner else ""
     if problem["type"] == "extra_forbidden":
         return f"unknown setting {name!r}{suffix} in {where}{nearest(name, known)}"
-    is_secret = path[:2] == ("server", "keys") or "api_key" in key or path[3:4] == ("replicas",)
+    # The whole section has all keys in it.
+    is_secret = (
+        path == ("server",)
+        or path[:2] in (("server", "keys"), ("server", "mcp_servers"))
+        or "api_key" in key
+        or path[3:4] == ("replicas",)
+    )
     subject = owner if owner and name not in known else f"{name}{suffix}"
     got = "" if is_secret else f" (got {problem['input']!r})"
     return f"{subject} in {where}: {problem['msg'].removeprefix('Value error, ')}{got}"
@@ -44,6 +51,10 @@ def _named_part(path: tuple[str | int, ...]) -> tuple[str, str, list[str]] | Non
             owner, schema = f"the model {model!r}", NamedModel
         case ("server", "keys", key, *rest) if len(rest) < 2:
             owner, schema = f"the key {key!r}", KeySettings
+        case ("server", "mcp_servers", server, "headers", *_):
+            return f"the MCP server {server!r}", "headers", [*McpServer.model_fields]
+        case ("server", "mcp_servers", server, *rest):
+            owner, schema = f"the MCP server {server!r}", McpServer
         case _:
             return None
     return owner, str(rest[0]) if rest else "", [*schema.model_fields]

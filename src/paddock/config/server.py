@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
@@ -27,6 +28,7 @@ from paddock.config.fields import (
     path_prefix,
     upper,
 )
+from paddock.config.mcp import McpServer, ServerName, named_url
 from paddock.hosts import is_loopback
 
 
@@ -55,6 +57,9 @@ class KeySettings(PreviousKey):
     locking its owner out."""
     models: list[str] | None = None
     """Names, aliases or patterns (`llama-*`) of the models that this key may use. Without it: all models."""
+    mcp_servers: list[str] = []
+    """Names or patterns (`*`) of the MCP servers (`server.mcp_servers`) whose tools this key may use. Without it: none.
+    An admin key may use all."""
     admin: bool = False
     """The key may also load and unload models, reload the settings, and read the usage of other keys."""
     metrics: bool = False
@@ -78,6 +83,8 @@ class KeySettings(PreviousKey):
     def _admin_may_use_all(self) -> KeySettings:
         if self.admin and self.models is not None:
             raise ValueError("admin and models are mutually exclusive: an admin key may use every model")
+        if self.admin and self.mcp_servers:
+            raise ValueError("admin and mcp_servers are mutually exclusive: an admin key may use every MCP server")
         return self
 
 
@@ -231,6 +238,9 @@ class ServerSettings(Section):
     media_path: Annotated[Expanded | None, BeforeValidator(none_if_empty), Flag("--media-path", metavar="DIR")] = None
     """The folder of the images and audio that requests may name as `file://PATH`. Every client may use every file in
     it. Without it, file: URLs are refused."""
+    mcp_servers: Annotated[dict[ServerName, McpServer], Flag("--mcp", metavar="NAME=URL", convert=named_url)] = {}
+    """MCP servers, by name: clients list and call their tools through this server. The flag adds servers to those of
+    the file."""
     data_dir: Annotated[Expanded | None, Flag("--data-dir", metavar="DIR")] = None
     """The folder for files, batches and stored responses. One server at a time can use it. By default `paddock` in the
     user's data folder (`XDG_DATA_HOME`, else `~/.local/share`), which is created when it is first needed."""
@@ -260,6 +270,14 @@ class ServerSettings(Section):
     def body_budget(self) -> int:
         """The most bytes of request bodies of all running requests together."""
         return self.max_buffered_bytes or max(256 * 1024 * 1024, 4 * self.max_body_bytes)
+
+    @model_validator(mode="after")
+    def _keys_name_servers(self) -> ServerSettings:
+        for key, settings in self.keys.items():
+            for name in settings.mcp_servers:
+                if not any(fnmatchcase(server, name) for server in self.mcp_servers):
+                    raise ValueError(f"the key {key!r} names the MCP server {name!r}, and mcp_servers has none like it")
+        return self
 
     @model_validator(mode="after")
     def _one_body_fits(self) -> ServerSettings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -48,6 +49,7 @@ from paddock.gateway.ops.reload import Reloader
 from paddock.gateway.ops.static_folder import static_routes
 from paddock.gateway.ops.telemetry import open_tracing
 from paddock.gateway.ops.web_page import page_routes, reference_routes, service_worker_routes
+from paddock.mcp import ToolServers, resolve
 from paddock.receipts import SigningKey
 from paddock.storage import DataFolder, default_folder
 from paddock.types.windows import Window
@@ -71,7 +73,8 @@ def create_app(
     settings = configuration.server
     usage = UsageBook()
     gate = Gate(read_keys(settings, gateways=gateways), usage)
-    reloader = Reloader(fleet, gate, configuration, reread)
+    tools = ToolServers(resolve(settings.mcp_servers, os.environ))
+    reloader = Reloader(fleet, gate, configuration, reread, tools)
     tracing = open_tracing()
     audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
 
@@ -89,6 +92,7 @@ def create_app(
             await batches.close()
         await streams.close()
         await sources.close()
+        await tools.close()
         await fleet.close()
         for part in (tracing, audit):
             if part is not None:
@@ -131,6 +135,7 @@ def create_app(
     counts = app.state.http_counts = HTTPCounts()
     counts.bodies = bodies
     counts.stream_buffers = streams
+    counts.tools = tools
     if tracing is not None:
         fleet.observe(tracing.ended)
         app.add_middleware(tracing.middleware)
@@ -152,7 +157,7 @@ def create_app(
         batches.lock_now()
     conversations = app.state.conversations = _conversations(data, configuration) if has_batches else None
     downloads = Downloads(fleet, reloader)
-    services = Services(fleet, reloader, settings, downloads, batches, conversations)
+    services = Services(fleet, reloader, settings, downloads, tools, batches, conversations)
     for dialect in dialects:
         for router in dialect.all_routers(services):
             app.include_router(router)

@@ -24,6 +24,8 @@ class Caller:
     """Names or patterns of the models that the caller may use; None: all."""
     metrics: bool = False
     """Whether the caller may read `/metrics` if that requires a key."""
+    mcp_servers: tuple[str, ...] = ()
+    """Names or patterns of the MCP servers whose tools the caller may use. An admin may use all."""
 
     def may_use(self, model: Model) -> bool:
         """Whether one of the model's names matches one of those patterns."""
@@ -32,6 +34,9 @@ class Caller:
             for name in (model.name, *model.aliases)
             for pattern in self.models
         )
+
+    def may_use_tools_of(self, server: str) -> bool:
+        return self.admin or any(fnmatchcase(server, pattern) for pattern in self.mcp_servers)
 
 
 ANONYMOUS_ADMIN: Final = Caller(admin=True)

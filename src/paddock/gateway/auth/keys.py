@@ -89,7 +89,8 @@ def _keys(name: str, entry: KeySettings, gateways: int) -> Iterator[Key]:
         batch=entry.priority == "batch",
     )
     models = None if entry.models is None else tuple(entry.models)
-    caller, rates = Caller(name, entry.admin, origin, models, entry.metrics), Rates.of(entry).divided(gateways)
+    caller = Caller(name, entry.admin, origin, models, entry.metrics, tuple(entry.mcp_servers))
+    rates = Rates.of(entry).divided(gateways)
     every: list[KeySettings | PreviousKey] = [entry, *entry.previous]
     for each in every:
         assert each.hash is not None, "hashed_keys sets it"

@@ -25,6 +25,7 @@ from paddock.gateway.http.openapi import Error, describe
 from paddock.gateway.http.responses import JSON, ErrorFormat, error_body
 from paddock.gateway.ops.downloads import Downloads
 from paddock.gateway.ops.reload import Reloader
+from paddock.mcp import ToolServers
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Services:
     reloader: Reloader
     settings: ServerSettings
     downloads: Downloads
+    tools: ToolServers
     batches: Batches | None = None
     """None where there are none, as on a cluster."""
     conversations: Conversations | None = None

@@ -28,6 +28,15 @@ class Buffers(Protocol):
     def held(self) -> int: ...
 
 
+class ToolCalls(Protocol):
+    """Calls of tools (`paddock.mcp`)."""
+
+    calls: Counter[tuple[str, str, str]]
+    """By MCP server, key and outcome."""
+    seconds: dict[str, Histogram]
+    """By MCP server."""
+
+
 class HTTPCounts:
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
@@ -42,6 +51,7 @@ class HTTPCounts:
         self.connections: Sized = ()
         self.bodies: BodyBudget | None = None
         self.stream_buffers: Buffers | None = None
+        self.tools: ToolCalls | None = None
 
     def started(self, scope: Scope, status: int) -> None:
         """Count the status of a response, which is about to be sent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +17,13 @@ from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue, scan_files
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.keys import Key, read_keys
 from paddock.gateway.generation.defaults import check_defaults
+from paddock.mcp import ToolServers, resolve
 
 _log = structlog.get_logger(__name__)
 
 _AT_ONCE = frozenset(
     {"keys", "api_keys", "api_key_file", "log_level"}
-    | {"cors_origins", "cors_methods", "cors_headers", "cors_credentials"}
+    | {"cors_origins", "cors_methods", "cors_headers", "cors_credentials", "mcp_servers"}
 )
 """Settings of the server that take effect with a reload."""
 
@@ -37,9 +39,12 @@ class Reloaded:
 class Reloader:
     """Applies the difference, or nothing at all."""
 
-    def __init__(self, fleet: Fleet, gate: Gate, settings: Settings, reread: Callable[[], Settings]) -> None:
+    def __init__(
+        self, fleet: Fleet, gate: Gate, settings: Settings, reread: Callable[[], Settings], tools: ToolServers
+    ) -> None:
         self._fleet = fleet
         self._gate = gate
+        self._tools = tools
         self._settings = settings
         self._reread = reread
         self._manager = settings.model_manager
@@ -62,6 +67,7 @@ class Reloader:
                 settings = await asyncio.to_thread(self._reread)
                 keys = await asyncio.to_thread(self._read_keys, settings)
                 check_defaults(settings.model_manager)
+                targets = resolve(settings.server.mcp_servers, os.environ)
                 catalogue = await self._open_catalogue(settings.model_manager)
             except StartupError as error:
                 _log.error("not reloaded", error=error.message)
@@ -69,6 +75,7 @@ class Reloader:
             for note in catalogue.notes:
                 _log.warning(note)
             self._gate.replace(keys)
+            self._tools.replace(targets)
             self._manager = settings.model_manager
             changed = self._fleet.reload(catalogue, Rules.of(settings.model_manager))
             before, after = self._settings.server, settings.server

@@ -42,7 +42,10 @@ def absent_routes(services: Services) -> APIRouter:
     @router.post("/tools", include_in_schema=False)
     async def use_server_tools() -> Response:
         """Refused: the server has no built-in tools."""
-        raise FeatureDisabled("this feature is disabled: Paddock runs no tools (--tools) and no MCP servers")
+        raise FeatureDisabled(
+            "this feature is disabled: Paddock has no built-in tools (--tools); those of its MCP servers are at "
+            "/v1/mcp/tools"
+        )
 
     @router.get("/cors-proxy", include_in_schema=False)
     @router.post("/cors-proxy", include_in_schema=False)

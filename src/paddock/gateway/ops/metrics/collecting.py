@@ -241,6 +241,11 @@ def _add_http(points: Points, http: HTTPCounts) -> None:
         points.put("paddock_stream_buffers", buffers.count)
         points.put("paddock_stream_buffer_bytes", buffers.held)
         points.put("paddock_stream_resumes_total", buffers.resumed)
+    if (tools := http.tools) is not None:
+        for (server, key, outcome), count in tools.calls.items():
+            points.put("paddock_mcp_calls_total", count, server, key or ANONYMOUS, outcome)
+        for server, seconds in tools.seconds.items():
+            points.put("paddock_mcp_call_duration_seconds", seconds, server)
 
 
 def _add_batches(points: Points, runner: Runner) -> None:

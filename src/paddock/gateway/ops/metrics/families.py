@@ -274,6 +274,15 @@ SECTIONS: Final = (
         ),
     ),
     Section(
+        "MCP servers",
+        "Calls of tools. `outcome` is `ok`, `tool_error` (the tool reports an error), `left` (the client disconnected) "
+        "or the code of an error.",
+        (
+            _counter("paddock_mcp_calls_total", "Calls of tools that ended.", "server", "key", "outcome"),
+            _histogram("paddock_mcp_call_duration_seconds", "Time of a call.", "server"),
+        ),
+    ),
+    Section(
         "The server",
         "The standard `process_*` metrics of the gateway process are exported too. On a cluster a scrape covers all "
         "gateways: what each counts itself, here and above, has the additional label `gateway`.",
