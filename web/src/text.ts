@@ -189,9 +189,43 @@ export const TEXT = {
     call: "Tool call",
     argumentsOf: (name: string) => `Arguments of ${name}`,
     resultOf: (name: string) => `Result of ${name}`,
+    editResult: "Edit result",
     sendResults: (count: number) => (count > 1 ? "Send results" : "Send result"),
     connectionLost: "The connection was lost before the answer was complete.",
     settingsInvalid: (problem: string) => `Invalid chat setting: ${problem}.`,
+  },
+  tools: {
+    from: (server: string) => `from ${server}`,
+    changed: "changed by you",
+    callOf: (name: string) => `Call of ${name}`,
+    asks: (count: number) =>
+      count > 1
+        ? "The model wants to call tools. Confirm each call."
+        : "The model wants to call a tool. Confirm the call.",
+    limit: (rounds: number) => `Tools were called in ${rounds} answers in a row. Confirm to continue.`,
+    run: "Run",
+    edit: "Edit",
+    decline: "Decline",
+    always: "Always allow in this conversation",
+    editArguments: (name: string) => `New arguments of ${name} (JSON)`,
+    notArguments: "The arguments must be a JSON object.",
+    running: (name: string) => `Running ${name}`,
+    interrupted: "This call was started, and its result is not known here. It may have had an effect.",
+    failed: (name: string) => `Error of ${name}, which is sent to the model`,
+    failedResult: (reason: string) => `Error: ${reason}`,
+    declined: "The user declined this call.",
+    title: (count: number) => (count === 0 ? "Tools of the server" : `Tools of the server (${count} selected)`),
+    explanation: "The server calls these tools for the model. You confirm each call.",
+    loading: "Asking the server for its tools…",
+    allowed: (count: number) =>
+      count === 1
+        ? "1 tool runs without a question in this chat."
+        : `${count} tools run without a question in this chat.`,
+    askAgain: "Ask again",
+    none: "The operator of this server has set up no MCP servers for you.",
+    noTools: "No tools",
+    gone: "No longer available",
+    all: (server: string) => `Select all of ${server}`,
   },
   statistics: {
     endings: { stop: "finished", length: "token limit reached", tool_calls: "awaiting tool result", edited: "edited" },

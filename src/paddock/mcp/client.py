@@ -222,7 +222,8 @@ class Client:
                 yield
         except TimeoutError:
             raise McpServerTimeout(
-                f"the MCP server {self.name!r} took longer than {self.target.timeout:g} s (server.mcp_servers.{self.name}.timeout)"
+                f"the MCP server {self.name!r} took longer than {self.target.timeout:g} s "
+                f"(server.mcp_servers.{self.name}.timeout)"
             ) from None
         except (httpx.ConnectError, httpx.UnsupportedProtocol) as error:
             raise McpServerUnreachable(

@@ -1,11 +1,43 @@
 import { useSignal } from "@preact/signals";
 import { TEXT } from "../text";
+import { offered, toolOf } from "../tools/offered";
+import { later } from "../ui/later";
 import { Preformatted } from "../ui/Preformatted";
-import { giveResults } from "./session";
+import { giveResults, settings } from "./session";
 import type { AnswerMessage, ToolCall } from "./tree";
 
-/** The tool calls of a model. If no message follows, the user can enter results and send them. */
+const ToolCalls = later(async () => (await import("../tools/ToolCalls")).ToolCalls);
+
+/** The tool calls of a model. If no message follows, the user runs them, or enters results, and sends those. */
 export function Calls({ message, open }: { message: AnswerMessage; open: boolean }) {
+  const tools = open ? offered(settings.value) : [];
+  if (message.calls.some((call) => toolOf(tools, call))) return <ToolCalls message={message} />;
+  return <PlainCalls message={message} open={open} />;
+}
+
+/** The name and the arguments of a call. */
+export function CallHead({
+  call,
+  from = null,
+  hidesArguments = false,
+}: {
+  call: ToolCall;
+  from?: string | null;
+  hidesArguments?: boolean;
+}) {
+  const notes = [from !== null && TEXT.tools.from(from), call.written !== undefined && TEXT.tools.changed];
+  return (
+    <>
+      <p class="call-name">
+        <span class="small quiet">{TEXT.message.call}</span> <code>{call.name}</code>{" "}
+        <span class="small quiet">{notes.filter(Boolean).join(" · ")}</span>
+      </p>
+      {!hidesArguments && <Preformatted text={readable(call)} label={TEXT.message.argumentsOf(call.name)} />}
+    </>
+  );
+}
+
+function PlainCalls({ message, open }: { message: AnswerMessage; open: boolean }) {
   const results = useSignal<string[]>([]);
   const complete = message.calls.every((_, place) => results.value[place]?.trim());
   return (
@@ -18,10 +50,7 @@ export function Calls({ message, open }: { message: AnswerMessage; open: boolean
     >
       {message.calls.map((call, place) => (
         <div class="call" key={call.id}>
-          <p class="call-name">
-            <span class="small quiet">{TEXT.message.call}</span> <code>{call.name}</code>
-          </p>
-          <Preformatted text={readable(call)} label={TEXT.message.argumentsOf(call.name)} />
+          <CallHead call={call} />
           {open && (
             <label>
               <span class="small quiet">{TEXT.message.resultOf(call.name)}</span>

@@ -11,7 +11,7 @@ import "./chat.css";
 import { TEXT } from "../text";
 import { Composer } from "./Composer";
 import { historyOpen, newChat, settingsOpen } from "./panels";
-import { atWork, conversation, open, stop } from "./session";
+import { conversation, isBusy, open, stop } from "./session";
 import { Thread } from "./Thread";
 
 const SettingsDialog = later(async () => (await import("../settings/SettingsDialog")).SettingsDialog);
@@ -45,7 +45,7 @@ export function Chat() {
       if (event.key !== "Escape" || event.defaultPrevented) return;
       if (document.querySelector("dialog[open], :popover-open")) return;
       if (historyOpen.value) historyOpen.value = false;
-      else if (atWork.value) stop();
+      else if (isBusy.value) stop();
     }
     addEventListener("keydown", escaped);
     return () => removeEventListener("keydown", escaped);

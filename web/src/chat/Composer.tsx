@@ -11,18 +11,7 @@ import { TEXT } from "../text";
 import { Icon, IconButton } from "../ui/Icon";
 import { changeDraft, draftOf, NEW } from "./drafts";
 import { focusComposer, SEARCH_ID, settingsOpen } from "./panels";
-import {
-  atWork,
-  conversation,
-  messages,
-  model,
-  send,
-  settings,
-  settingsProblems,
-  shown,
-  stop,
-  wanted,
-} from "./session";
+import { conversation, isBusy, model, send, settings, settingsProblems, shown, stop, wanted } from "./session";
 import { inForce } from "./settings";
 
 /** A message that is sent later: when the models are known, or when the answer before it is complete. */
@@ -42,7 +31,7 @@ export function Composer() {
   const reading = useSignal<string | null>(null);
   const place = wanted.value ?? NEW;
   const { text, files } = draftOf(place);
-  const busy = atWork.value !== null;
+  const busy = isBusy.value;
   const ready = text.trim() !== "" || files.length > 0;
   const hasTried = useSignal(false);
   const unsuited = model.value ? notAccepted(files, model.value) : [];
@@ -60,11 +49,12 @@ export function Composer() {
     if (waiting === null) return;
     const isElsewhere = waiting.place !== (wanted.value ?? NEW);
     if (isElsewhere || (waiting.behind === null && obstacle.value)) queued.value = null;
-    else if (atWork.value === null && model.value) {
+    else if (!isBusy.value && model.value) {
       queued.value = null;
-      // After an answer that was stopped or failed, the user decides.
-      const before = waiting.behind === null ? null : messages.peek().get(waiting.behind);
-      if (before === null || (before?.role === "assistant" && before.finish !== null)) untracked(submit);
+      // After an answer that was stopped or failed, or whose calls wait, the user decides.
+      const before = waiting.behind === null ? null : shown.peek().at(-1)?.message;
+      const isComplete = before?.role === "assistant" && before.finish !== null && before.finish !== "tool_calls";
+      if (before === null || isComplete) untracked(submit);
     }
   });
 
@@ -117,7 +107,7 @@ export function Composer() {
     // It is still loading.
     if (place !== (conversation.value?.id ?? NEW)) return;
     problems.value = [];
-    if (atWork.value) queued.value = { place, behind: atWork.value.now.value.answer.id };
+    if (isBusy.value) queued.value = { place, behind: shown.value.at(-1)?.message.id ?? null };
     else if (obstacle.value) problems.value = [obstacle.value.text];
     else if (!model.value) queued.value = { place, behind: null };
     // The text beside the files says why.

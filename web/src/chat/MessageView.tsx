@@ -14,9 +14,9 @@ import { later } from "../ui/later";
 import { Preformatted } from "../ui/Preformatted";
 import { Calls } from "./Calls";
 import { Editor } from "./Editor";
-import { canContinue, choose, continueAnswer, edit, regenerate, type Writing } from "./session";
+import { canContinue, choose, continueAnswer, edit, editResult, regenerate, type Writing } from "./session";
 import { seconds } from "./statistics";
-import type { AnswerMessage, Message, Problem, UserMessage } from "./tree";
+import type { AnswerMessage, Message, Problem, ToolMessage, UserMessage } from "./tree";
 
 interface Props<M extends Message = Message> {
   message: M;
@@ -34,13 +34,35 @@ export function MessageView(props: Props) {
     case "assistant":
       return <Answer {...props} message={message} />;
     case "tool":
-      return (
-        <article class="message message-tool" aria-label={TEXT.message.toolResult} data-message={message.id}>
-          <h3 class="small quiet">{TEXT.message.result}</h3>
-          <Preformatted text={message.content} label={TEXT.message.result} />
-        </article>
-      );
+      return <Result {...props} message={message} />;
   }
+}
+
+function Result({ message, siblings }: Props<ToolMessage>) {
+  const editing = useSignal(false);
+  return (
+    <article class="message message-tool" aria-label={TEXT.message.toolResult} data-message={message.id}>
+      <h3 class="small quiet">{TEXT.message.result}</h3>
+      {editing.value ? (
+        <Editor
+          text={message.content}
+          action={TEXT.message.send}
+          onDone={(text) => {
+            editing.value = false;
+            if (text !== null) void editResult(message, text);
+          }}
+        />
+      ) : (
+        <>
+          <Preformatted text={message.content} label={TEXT.message.result} />
+          <div class="tools">
+            <Branches message={message} siblings={siblings} />
+            <IconButton icon="edit" label={TEXT.message.editResult} onClick={() => (editing.value = true)} />
+          </div>
+        </>
+      )}
+    </article>
+  );
 }
 
 function Question({ message, siblings }: Props<UserMessage>) {

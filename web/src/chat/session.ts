@@ -5,6 +5,8 @@ import { href } from "../app/route";
 import type { Attachment } from "../attachments/types";
 import * as store from "../history/store";
 import { connection } from "../models/watching";
+import { areAllowed, MOST_ROUNDS, offered, roundsIn } from "../tools/offered";
+import { beginCalls, callsRunning, endCalls, stopCalls } from "../tools/running";
 import type { Written } from "./answer";
 import { newId } from "./ids";
 import { ended as forgetRunning, receive, run, running } from "./receiving";
@@ -40,6 +42,9 @@ export const atWork = computed(() => {
   const last = shown.value.at(-1)?.message;
   return last ? (running.value.get(last.id) ?? null) : null;
 });
+
+/** Whether the open conversation generates an answer, or runs calls of tools. */
+export const isBusy = computed(() => atWork.value !== null || callsRunning.value.has(conversation.value?.id ?? ""));
 
 export async function open(id: string | null): Promise<void> {
   wanted.value = id;
@@ -143,6 +148,21 @@ export async function giveResults(message: AnswerMessage, results: string[]): Pr
   await answer(last);
 }
 
+/** Replace a result by an edited sibling, with the results beside it, and request the next answer. */
+export async function editResult(message: ToolMessage, content: string): Promise<void> {
+  const path = shown.value.map((place) => place.message);
+  let last: Message = message;
+  for (const each of path.slice(path.findIndex(({ id }) => id === message.id))) {
+    if (each.role !== "tool") break;
+    const isFirst = each.id === message.id;
+    const words = isFirst ? content : each.content;
+    const result: ToolMessage = { ...each, ...common(each.conversation, isFirst ? each.parent : last.id, words) };
+    await put(result);
+    last = result;
+  }
+  await answer(last);
+}
+
 /** Generate another answer beside this one, or instead of it if it is empty. */
 export async function regenerate(message: AnswerMessage): Promise<void> {
   const parent = message.parent === null ? undefined : messages.value.get(message.parent);
@@ -157,10 +177,12 @@ export function choose(message: Message): void {
 
 export function stop(): void {
   atWork.value?.abort.abort();
+  if (conversation.value) stopCalls(conversation.value.id);
 }
 
 /** Stop the answers of a conversation that is being deleted. */
 export function stopAll(conversation: string): void {
+  stopCalls(conversation);
   for (const { now, abort } of running.value.values()) {
     if (now.value.answer.conversation === conversation) abort.abort();
   }
@@ -247,9 +269,27 @@ export async function oneTokenRequest(message: AnswerMessage, beginning: string)
 
 async function generate(begun: AnswerMessage, body: Record<string, unknown>): Promise<void> {
   const mine = run(begun, true);
+  endCalls(begun.conversation);
   // Not awaited: the answer may start before this is stored.
   void put(begun);
-  await end(await receive(mine, (signal) => startStream(begun.id, body, signal)));
+  const answered = await receive(mine, (signal) => startStream(begun.id, body, signal));
+  const calls = runsByItself(answered) ? beginCalls(answered.conversation, answered.id) : null;
+  await end(answered);
+  if (!calls) return;
+  try {
+    const { runAll } = await import("../tools/rounds");
+    await runAll(answered, calls);
+  } finally {
+    if (callsRunning.peek().get(answered.conversation) === calls) endCalls(answered.conversation);
+  }
+}
+
+/** Whether the user has allowed all calls of an answer before. */
+function runsByItself(answer: AnswerMessage): boolean {
+  if (answer.finish !== "tool_calls" || answer.calls.length === 0) return false;
+  if (conversation.value?.id !== answer.conversation || shown.value.at(-1)?.message.id !== answer.id) return false;
+  const rounds = roundsIn([...pathTo(messages.value, answer.parent), answer]);
+  return rounds < MOST_ROUNDS && areAllowed(answer, offered(settings.value), conversation.value.allowed ?? []);
 }
 
 /**

@@ -1,6 +1,7 @@
 /** The settings for answers. A field has the text that was typed; an empty field leaves the value to the server. */
 
 import { TEXT } from "../text";
+import { toolsIn } from "../tools/offered";
 
 export interface Settings {
   system: string;
@@ -28,6 +29,8 @@ export interface Settings {
   schema: string;
   /** A JSON list of functions that the model may call. */
   tools: string;
+  /** A JSON list of tools of the server's MCP servers, which the server calls. */
+  server_tools: string;
   /** A JSON object whose fields are added to each request. */
   custom: string;
 }
@@ -56,6 +59,7 @@ export const NOTHING_SET: Settings = {
   stop: "",
   schema: "",
   tools: "",
+  server_tools: "",
   custom: "",
 };
 
@@ -139,6 +143,13 @@ export function parsed(settings: Settings): { fields: Record<string, unknown>; p
     if (value.length > 0) fields.tools = value;
     return null;
   });
+  read("server_tools", settings.server_tools, problems, (value) => {
+    const tools = toolsIn(value);
+    if (!tools) return TEXT.settings.notTools;
+    const more = tools.map((tool) => ({ type: "function", function: tool.function }));
+    if (more.length > 0) fields.tools = [...((fields.tools as unknown[] | undefined) ?? []), ...more];
+    return null;
+  });
   if (settings.thinking) fields.enable_thinking = settings.thinking === "on";
   if (settings.effort && settings.thinking !== "off") fields.reasoning_effort = settings.effort;
   read("custom", settings.custom, problems, (value) => {
@@ -181,7 +192,7 @@ export function inForce(settings: Settings): string[] {
   const words: string[] = [];
   if (settings.system.trim()) words.push(TEXT.settings.chips.system);
   if (settings.schema.trim()) words.push(TEXT.settings.chips.schema);
-  if (settings.tools.trim()) words.push(TEXT.settings.chips.tools);
+  if (settings.tools.trim() || settings.server_tools) words.push(TEXT.settings.chips.tools);
   if (settings.thinking) words.push(TEXT.settings.chips.thinking(settings.thinking));
   if (settings.effort && settings.thinking !== "off") words.push(TEXT.settings.chips.effort(settings.effort));
   if (settings.custom.trim()) words.push(TEXT.settings.chips.custom);

@@ -9,8 +9,15 @@ import type { Settings } from "./settings";
 export interface ToolCall {
   id: string;
   name: string;
-  /** JSON, as the model wrote it. */
+  /** JSON, as the model wrote it or the user changed it. */
   arguments: string;
+  /** What the model wrote, if the user has changed it. */
+  written?: string;
+  /** It was sent to the server's tool, and its end is not known. */
+  begun?: boolean;
+  /** The result of the tool, or of the user who declined, until it is sent. */
+  result?: string;
+  failed?: boolean;
 }
 
 /** The server's error message. */
@@ -66,7 +73,7 @@ export interface AnswerMessage extends Common {
   firstToken: number | null;
 }
 
-/** The result of a call, which the user entered. */
+/** The result of a call, of a tool or as the user entered it. */
 export interface ToolMessage extends Common {
   role: "tool";
   call: string;
@@ -86,6 +93,8 @@ export interface Conversation {
   updated: number;
   model: string | null;
   settings: Settings;
+  /** Tools that run without a question, as `SERVER/TOOL`. Not exported. */
+  allowed?: string[];
   /** The sibling that is shown, by the id of its parent (the first message has none: ""). */
   chosen: Record<string, string>;
 }

@@ -17,7 +17,8 @@ const VERSION = 1;
 
 export async function exported(stored: Stored[], now: Date): Promise<string> {
   const conversations = await Promise.all(
-    stored.map(async ({ conversation, messages }) => ({
+    // What a conversation allows is for this browser only.
+    stored.map(async ({ conversation: { allowed: _, ...conversation }, messages }) => ({
       ...conversation,
       messages: await Promise.all(messages.map(written)),
     })),
@@ -169,6 +170,10 @@ function callOf(value: unknown, at: string): ToolCall {
     id: string(found.id, `${at}.id`),
     name: string(found.name, `${at}.name`),
     arguments: string(found.arguments, `${at}.arguments`),
+    ...(found.written !== undefined && { written: string(found.written, `${at}.written`) }),
+    ...(found.result !== undefined && { result: string(found.result, `${at}.result`) }),
+    ...(found.begun === true && { begun: true }),
+    ...(found.failed === true && { failed: true }),
   };
 }
 

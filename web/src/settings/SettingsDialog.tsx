@@ -9,6 +9,7 @@ import { Dialog } from "../ui/Dialog";
 import { factsOf, type ModelFacts, NO_FACTS } from "./facts";
 import { keep, library, namesOf } from "./library";
 import { Saved } from "./Saved";
+import { ServerTools } from "./ServerTools";
 
 const SCHEMA_EXAMPLE =
   '{\n  "type": "object",\n  "properties": { "name": { "type": "string" } },\n  "required": ["name"]\n}';
@@ -94,6 +95,7 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
         onChange={change}
       />
       <TextField name="tools" label={TEXT.settings.tools} placeholder={TOOLS_EXAMPLE} rows={5} code onChange={change} />
+      <ServerTools onChange={(value) => change("server_tools", value)} />
       <TextField
         name="custom"
         label={TEXT.settings.custom}
