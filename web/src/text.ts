@@ -221,6 +221,7 @@ export const TEXT = {
       count === 1
         ? "1 tool runs without a question in this chat."
         : `${count} tools run without a question in this chat.`,
+    reset: "Remove them",
     askAgain: "Ask again",
     none: "The operator of this server has set up no MCP servers for you.",
     noTools: "No tools",

@@ -25,6 +25,17 @@ test("set fields are sent with the server's names", () => {
   });
 });
 
+test("tools of the server are sent beside the others, without their place", () => {
+  const server_tools = '[{"server": "notes", "tool": "g", "function": {"name": "notes__g"}}]';
+  const set = { ...NOTHING_SET, tools: '[{"type": "function", "function": {"name": "f"}}]', server_tools };
+  expect(parsed(set).fields.tools).toEqual([
+    { type: "function", function: { name: "f" } },
+    { type: "function", function: { name: "notes__g" } },
+  ]);
+  expect(inForce({ ...NOTHING_SET, server_tools })).toEqual(["Tools"]);
+  expect(parsed({ ...NOTHING_SET, server_tools: '[{"server": 5}]' }).problems.server_tools).toMatch(/array/);
+});
+
 test("thinking, DRY, XTC and custom fields are sent", () => {
   const set = { ...NOTHING_SET, dry_multiplier: "0.8", xtc_probability: "0.5", thinking: "on", effort: "high" };
   expect(parsed({ ...set, custom: '{"typical_p": 0.9, "dry_multiplier": 1}' })).toEqual({

@@ -60,6 +60,21 @@ test("an import restores what was exported", () => {
   expect(imported(EXPORTED)).toEqual([STORED]);
 });
 
+test("calls keep what the user and the tool made of them, and no permission is exported", async () => {
+  const [asked, answered, ...others] = STORED.messages;
+  const calls = [
+    { id: "1", name: "f", arguments: "{}", written: "{", result: "Error: x", failed: true },
+    { id: "2", name: "f", arguments: "{}", begun: true },
+  ];
+  const messages = [asked, { ...answered, calls }, ...others] as Message[];
+  const allowed = { ...STORED, conversation: { ...STORED.conversation, allowed: ["notes/f"] }, messages };
+  const text = await exported([allowed], new Date(0));
+  expect(text).not.toContain("allowed");
+  expect(imported(text)).toEqual([{ ...STORED, messages }]);
+  const forged = file(({ conversations }) => Object.assign(conversations[0] ?? {}, { allowed: ["notes/f"] }));
+  expect(imported(forged)).toEqual([STORED]);
+});
+
 test("images and audio are exported as text and restored byte for byte", async () => {
   const bytes = Uint8Array.from({ length: 20_000 }, (_, index) => (index * 7919) % 256);
   const image = { name: "a.png", kind: "image" as const, data: new Blob([bytes], { type: "image/png" }) };

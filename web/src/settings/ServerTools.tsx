@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { getJson } from "../api/client";
-import { changeConversation, conversation, settings } from "../chat/state";
+import { changeConversation, conversation, settings, settingsProblems } from "../chat/state";
 import { TEXT } from "../text";
 import { keyOf, offered, type ServerTool } from "../tools/offered";
 
@@ -47,12 +47,21 @@ export function ServerTools({ onChange }: { onChange: (value: string) => void })
   return (
     <details
       class="more"
+      open={settingsProblems.peek().server_tools !== undefined}
       onToggle={({ currentTarget }) => {
         if (currentTarget.open && found.value === null) void load();
       }}
     >
       <summary>{TEXT.tools.title(chosen.length)}</summary>
       <p class="small quiet">{TEXT.tools.explanation}</p>
+      {settingsProblems.value.server_tools && (
+        <p class="small problem" role="alert">
+          {settingsProblems.value.server_tools}{" "}
+          <button type="button" onClick={() => onChange("")}>
+            {TEXT.tools.reset}
+          </button>
+        </p>
+      )}
       {allowed.length > 0 && (
         <p class="small">
           {TEXT.tools.allowed(allowed.length)}{" "}
