@@ -69,7 +69,7 @@ test("calls keep what the user and the tool made of them, and no permission is e
   const messages = [asked, { ...answered, calls }, ...others] as Message[];
   const allowed = { ...STORED, conversation: { ...STORED.conversation, allowed: ["notes/f"] }, messages };
   const text = await exported([allowed], new Date(0));
-  expect(text).not.toContain("allowed");
+  expect(text).not.toContain('"allowed"');
   expect(imported(text)).toEqual([{ ...STORED, messages }]);
   const forged = file(({ conversations }) => Object.assign(conversations[0] ?? {}, { allowed: ["notes/f"] }));
   expect(imported(forged)).toEqual([STORED]);
