@@ -2,9 +2,9 @@ import { useSignal } from "@preact/signals";
 import { TEXT } from "../text";
 import { offered, toolOf } from "../tools/offered";
 import { later } from "../ui/later";
-import { Preformatted } from "../ui/Preformatted";
+import { CallHead } from "./CallHead";
 import { giveResults, settings } from "./session";
-import type { AnswerMessage, ToolCall } from "./tree";
+import type { AnswerMessage } from "./tree";
 
 const ToolCalls = later(async () => (await import("../tools/ToolCalls")).ToolCalls);
 
@@ -13,28 +13,6 @@ export function Calls({ message, open }: { message: AnswerMessage; open: boolean
   const tools = open ? offered(settings.value) : [];
   if (message.calls.some((call) => toolOf(tools, call))) return <ToolCalls message={message} />;
   return <PlainCalls message={message} open={open} />;
-}
-
-/** The name and the arguments of a call. */
-export function CallHead({
-  call,
-  from = null,
-  hidesArguments = false,
-}: {
-  call: ToolCall;
-  from?: string | null;
-  hidesArguments?: boolean;
-}) {
-  const notes = [from !== null && TEXT.tools.from(from), call.written !== undefined && TEXT.tools.changed];
-  return (
-    <>
-      <p class="call-name">
-        <span class="small quiet">{TEXT.message.call}</span> <code>{call.name}</code>{" "}
-        <span class="small quiet">{notes.filter(Boolean).join(" · ")}</span>
-      </p>
-      {!hidesArguments && <Preformatted text={readable(call)} label={TEXT.message.argumentsOf(call.name)} />}
-    </>
-  );
 }
 
 function PlainCalls({ message, open }: { message: AnswerMessage; open: boolean }) {
@@ -76,12 +54,4 @@ function PlainCalls({ message, open }: { message: AnswerMessage; open: boolean }
       )}
     </form>
   );
-}
-
-function readable(call: ToolCall): string {
-  try {
-    return JSON.stringify(JSON.parse(call.arguments), null, 2);
-  } catch {
-    return call.arguments;
-  }
 }

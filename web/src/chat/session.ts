@@ -277,7 +277,7 @@ async function generate(begun: AnswerMessage, body: Record<string, unknown>): Pr
   await end(answered);
   if (!calls) return;
   try {
-    const { runAll } = await import("../tools/rounds");
+    const { runAll } = await import("../tools/ToolCalls");
     await runAll(answered, calls);
   } finally {
     if (callsRunning.peek().get(answered.conversation) === calls) endCalls(answered.conversation);

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { CallHead } from "../chat/Calls";
+import { CallHead } from "../chat/CallHead";
 import { giveResults } from "../chat/session";
 import { changeConversation, conversation, settings, shown } from "../chat/state";
 import type { AnswerMessage, ToolCall } from "../chat/tree";
@@ -9,6 +9,8 @@ import { areAllowed, argumentsIn, keyOf, MOST_ROUNDS, offered, roundsIn, type Se
 import { changeCall, runAll, runCall } from "./rounds";
 import { callsRunning, stopCalls } from "./running";
 import "./tools.css";
+
+export { runAll } from "./rounds";
 
 /** The calls of an answer that wait: the user runs, edits or declines each, and sends the results. */
 export function ToolCalls({ message }: { message: AnswerMessage }) {
