@@ -92,7 +92,7 @@ def test_every_flag_of_a_setting_sets_it() -> None:
     arguments |= {"HEX": "f", "FIRST-LAST": "0-3", "0|1": "1", "-1...3": "2", "on|off": "on", "HOST:PORT,...": "a:1"}
     arguments |= {"METHOD,...": "GET", "HEADER,...": "x-word", "TEXT": "{word}", "TEXT|NAME": "{word}"}
     arguments |= {"NAME,...": "claude-code", "none|ngram|draft|auto": "ngram-mod,draft-simple"}
-    arguments |= {"HH:MM-HH:MM,...": "22:00-06:00", "HOST,...": "example.org"}
+    arguments |= {"HH:MM-HH:MM,...": "22:00-06:00", "HOST,...": "example.org", "NAME=URL": "a=http://b"}
     for option in setting_options():
         if (option.name or "").startswith(PARAMETER):
             continue  # test_llama_server.py tests the defaults of requests

@@ -140,7 +140,9 @@ def test_declared_and_exported_metrics_are_the_same(two_models: Server) -> None:
     of_gpus = {name for name in FAMILIES if name.startswith("paddock_gpu_")}  # this machine may have none
     of_libraries = {"paddock_libllama_info"}  # the fake engine has none
     of_batches = {name for name in FAMILIES if name.startswith("paddock_batch")}  # test_batches.py
-    declared = {name.removesuffix("_total") for name in FAMILIES.keys() - of_replicas - of_libraries - of_batches}
+    of_tools = {name for name in FAMILIES if name.startswith("paddock_mcp_")}  # test_mcp.py
+    elsewhere = of_replicas | of_libraries | of_batches | of_tools
+    declared = {name.removesuffix("_total") for name in FAMILIES.keys() - elsewhere}
     assert names - of_gpus == declared - of_gpus and names <= declared
 
 
