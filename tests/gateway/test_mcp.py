@@ -176,7 +176,7 @@ def test_a_server_that_fails_does_not_disturb_the_others(tmp_path: Path, mcp: Mc
 
 def test_a_call_that_takes_too_long_is_cancelled(tmp_path: Path, mcp: Mcp) -> None:
     mcp.add("wait", mcp.wait)
-    with Config(tmp_path, notes={"url": mcp.url, "timeout": 1}).serve() as server:
+    with Config(tmp_path, notes={"url": mcp.url, "timeout": 3}).serve() as server:
         status, code, message = error_of(call(server, "wait"))
         assert (status, code) == (503, "mcp_server_timeout")
         assert "server.mcp_servers.notes.timeout" in message
