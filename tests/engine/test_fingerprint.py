@@ -13,8 +13,17 @@ from paddock.types import StateOrigin
 from tests.options import engine_options
 
 
-def _origin(path: Path, *, beyond_original: bool = False, **options: Any) -> StateOrigin:
-    return origin(path, engine_options(**options), unified=True, flash_attn=True, beyond_original=beyond_original)
+def _origin(
+    path: Path, *, beyond_original: bool = False, has_positions: bool = False, **options: Any
+) -> StateOrigin:
+    return origin(
+        path,
+        engine_options(**options),
+        unified=True,
+        flash_attn=True,
+        beyond_original=beyond_original,
+        has_positions=has_positions,
+    )
 
 
 def _model(folder: Path, name: str = "model.gguf", size: int = 5 << 20) -> Path:
@@ -28,6 +37,7 @@ def _model(folder: Path, name: str = "model.gguf", size: int = 5 << 20) -> Path:
     [
         {"rope_freq_base": 1e6}, {"rope_freq_scale": 0.5}, {"rope_scaling": "yarn"}, {"yarn_orig_ctx": 4096},
         {"override_kv": [("llama.rope.freq_base", 1e6)]}, {"swa_full": True}, {"beyond_original": True},
+        {"has_positions": True},
     ],
 )  # fmt: skip
 def test_options_that_change_a_state_change_its_origin(tmp_path: Path, change: dict[str, Any]) -> None:

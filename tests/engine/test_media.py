@@ -47,8 +47,7 @@ class Media(Harness):
         if not files:
             return self.ask(id, text, **fields)
         read = media.read(text.replace("<m>", media.marker), files, add_special=True)
-        namespace = None if media.is_private else ""
-        return self.ask(id, "", tokens=read.tokens, media=read.spans, **{"namespace": namespace} | fields)
+        return self.ask(id, "", tokens=read.tokens, media=read.spans, **fields)
 
     def reference(self, text: str, files: list[bytes], count: int = 12) -> list[int]:
         media = self.engine.media

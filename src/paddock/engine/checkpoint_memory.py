@@ -179,20 +179,22 @@ class CheckpointMemory(PrefixMemory):
         return np.array_equal(self._read_whole(sequence), whole)
 
     def _forget(self, sequence: int, start: int = 0) -> None:
-        if not lib.llama_memory_seq_rm(self._memory, sequence, start, -1):
+        position = self.positions.position(sequence, start)
+        if not lib.llama_memory_seq_rm(self._memory, sequence, position, -1):
             # A recurrent state cannot be cut. Nothing was removed, so drop that state first.
             self._write_partial(sequence, self._nothing)
-            lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+            lib.llama_memory_seq_rm(self._memory, sequence, position, -1)
+        self.positions.forget(sequence, start)
 
     def _fork(self, source: int, target: int, start: int, length: int) -> None:
-        if not self.has_keys:
-            return
-        if self._unified:
+        if self.has_keys and self._unified:
             super()._fork(source, target, start, length)
             return
-        # Not libllama's copy of a stream: that is made in the next step, after the checkpoint was written.
-        self._forget(target, start)
-        self._copy_stream(source, target, length)
+        if self.has_keys:
+            # Not libllama's copy of a stream: that is made in the next step, after the checkpoint was written.
+            self._forget(target, start)
+            self._copy_stream(source, target, length)
+        self.positions.fork(source, target, length)
 
     def _save(self, saves: list[Save]) -> None:
         if not self.has_keys:
@@ -216,13 +218,14 @@ class CheckpointMemory(PrefixMemory):
             # A recurrent state is large, and not wanted here.
             self._write_partial(self._scratch, self._nothing)
 
+    def _keys_size(self, sequence: int) -> int:
+        return self._size(sequence) - self._size(sequence, PARTIAL_ONLY) + _HEADER
+
     def _read_state(self, sequence: int, into: Bytes) -> Bytes:
         """The keys and values of a sequence."""
-        rest = self._size(sequence, PARTIAL_ONLY) - _HEADER
-        size = self._size(sequence)
-        if size - rest != len(into):
-            raise DecodeFailed(f"sequence {sequence} has {size - rest} bytes of keys and not {len(into)}")
-        return super()._read_state(sequence, self._room_for(size))[: len(into)]
+        if (size := self._keys_size(sequence)) != len(into):
+            raise DecodeFailed(f"sequence {sequence} has {size} bytes of keys and not {len(into)}")
+        return super()._read_state(sequence, self._room_for(self._size(sequence)))[: len(into)]
 
     def _read_whole(self, sequence: int) -> Bytes:
         return super()._read_state(sequence, np.empty(self._size(sequence), np.uint8))

@@ -50,18 +50,21 @@ def fingerprint(path: Path, options: EngineOptions, *, unified: bool, exact_batc
 
 
 def origin(
-    path: Path, options: EngineOptions, *, unified: bool, flash_attn: bool, beyond_original: bool
+    path: Path, options: EngineOptions, *, unified: bool, flash_attn: bool, beyond_original: bool, has_positions: bool
 ) -> StateOrigin:
     """What a state of this engine depends on, with the effective options.
 
     `beyond_original`: a sequence may be longer than the context that the model had before its positions were scaled.
-    Some models (Phi-3) rotate all positions by other factors then.
+    Some models (Phi-3) rotate all positions by other factors then. `has_positions`: a state holds the positions of its
+    tokens. Without them it has fewer bytes for each.
     """
     build = library.info().build_id
     last_bits = [f"build {build}", *(f"{name} {getattr(options, name)}" for name in _LAST_BITS)]
     settings = [
         f"{name} {value}" for name in _CHANGES_STATE if (value := getattr(options, name)) not in (None, [], False)
     ]
+    settings += ["beyond the original context"] if beyond_original else []
+    settings += ["with positions"] if has_positions else []
     return StateOrigin(
         engine=f"{ENGINE} {lib.commit or build}",
         model=file_digest(path),
@@ -70,7 +73,7 @@ def origin(
         flash_attn=flash_attn,
         arithmetic=", ".join([*last_bits, f"kv_unified {unified}"]),
         adapters=tuple(file_digest(Path(adapter)) for adapter in options.adapters),
-        settings=", ".join([*settings, *(["beyond the original context"] if beyond_original else [])]),
+        settings=", ".join(settings),
     )
 
 

@@ -38,12 +38,12 @@ from paddock.engine.loading import (
 from paddock.engine.outputs import Outputs
 from paddock.engine.placement import optimise_for_numa
 from paddock.engine.pooled import PooledContext
-from paddock.engine.position_shifts import PositionShifts
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.projector import Projector
 from paddock.engine.sampler import PROFILE, Sampler
 from paddock.engine.sequence_memory import SequenceMemory
 from paddock.engine.snapshot_memory import SnapshotMemory
+from paddock.engine.token_positions import TokenPositions
 from paddock.engine.vocab import LlamaVocab
 from paddock.engine.window_drafts import check_window, has_removable_drafts, shorten_drafts
 from paddock.errors import DecodeFailed, LibraryUnusable, ModelLoadFailed, NoCells
@@ -90,7 +90,7 @@ class LlamaEngine:
         self._adapters = LoadedAdapters(self._model, options.adapters)
         self._applied: Adapters = ()
         self._projector: Projector | None = None
-        self._shifts = PositionShifts()
+        self._positions = TokenPositions()
         self.vocab = LlamaVocab(self._model, options.chat_template)
         self.grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
@@ -128,6 +128,7 @@ class LlamaEngine:
         self._window = 0
         self._n_ubatch = int(params.n_ubatch)
         self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
+        self._positions = self._memory.positions
         self._can_undo = self._memory.reuse == "prefix"
         if options.mmproj:
             self._projector = self._open_projector(options, n_batch)
@@ -168,6 +169,7 @@ class LlamaEngine:
             unified=self._unified,
             flash_attn=not self._memory.transposed,
             beyond_original=self._n_ctx > original_context(self._model),
+            has_positions=self._memory.format_name.endswith("positions"),
         )
         exact_batch = self._probe_exact_batch(options) if options.deterministic else 1
         self.info = model_info(
@@ -215,7 +217,7 @@ class LlamaEngine:
         )
 
     def apply(self, operations: Sequence[Operation]) -> Sequence[Copied]:
-        return self._memory.apply(operations if self._projector is None else self._shifts.translate(operations))
+        return self._memory.apply(operations)
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         self.submit(spans, exact=exact, adapters=adapters)
@@ -240,7 +242,7 @@ class LlamaEngine:
             sizes = padded_sizes(spans, capacity=self._batch.capacity, n_ctx=self._n_ctx)
         else:
             sizes = [len(span.tokens) + len(span.draft) for span in spans]
-        self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes, shifts=self._shifts.by_sequence)
+        self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes, shifts=self._positions.shifts)
         if self._selection is not None:
             is_selectable = all(span.sampler is None or span.sampler.is_selectable for span in spans)
             self._selection.prepare(spans, sizes, select=is_selectable and not exact)
@@ -256,7 +258,8 @@ class LlamaEngine:
                 self.apply([Forget(span.sequence, span.start + kept)])
                 if self._window:
                     memory = lib.llama_get_memory(self._context)
-                    check_window(memory, span.sequence, span.start + kept, self._window)
+                    end = self._positions.position(span.sequence, span.start + kept)
+                    check_window(memory, span.sequence, end, self._window)
         return results
 
     def _sample_selected(self, spans: Sequence[Span]) -> list[Sampled | None] | None:
@@ -309,7 +312,7 @@ class LlamaEngine:
         assert span.media is not None, "the caller checked"
         first, last = span.start - span.media.start, span.start - span.media.start + len(span.tokens)
         embeddings = projector.encode(span.media.chunk)[first:last]
-        start = span.start - self._shifts.by_sequence.get(span.sequence, 0)
+        start = self._positions.position(span.sequence, span.start)
         if projector.uses_grid_positions:
             positions = projector.grid_positions(span.media.chunk, start)
         else:
@@ -327,8 +330,9 @@ class LlamaEngine:
             raise NoCells(f"the cache has no room for an image of {len(embeddings)} tokens")
         if status != 0:
             raise DecodeFailed(f"llama_decode failed with {status} on an image of {len(embeddings)} tokens")
-        if projector.uses_grid_positions:
-            self._shifts.add(span.sequence, len(embeddings) - projector.n_positions(span.media.chunk))
+        if projector.uses_grid_positions and (positions[0] == start).all():
+            end = span.start + len(embeddings)
+            self._positions.add(span.sequence, span.start, end, projector.n_positions(span.media.chunk))
         self._submitted = spans, [len(span.tokens)]
 
     def _draft(self, spans: Sequence[Span]) -> None:
@@ -474,7 +478,14 @@ class LlamaEngine:
         """None: this build of llama.cpp reads no media, and the projector was only found beside the model."""
         path = Path(options.mmproj)
         try:
-            return Projector(path, self._model, options, n_ubatch=self._n_ubatch, n_batch=n_batch)
+            return Projector(
+                path,
+                self._model,
+                options,
+                n_ubatch=self._n_ubatch,
+                n_batch=n_batch,
+                shares_grids=self._memory.keeps_images,
+            )
         except LibraryUnusable as error:
             if not options.mmproj_auto:
                 raise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
@@ -36,6 +37,10 @@ from paddock.types import (
 
 # The largest part of the cells that the probe for idle cells fills at once.
 _MOST_REPEATED = 8 << 20
+# The cells of an image with three rows and two columns between two tokens of text: position, column, row and token.
+_IMAGE = np.array(
+    [(0, 0, 0, 1), *((1, 1 + column, 1 + row, -1) for row in range(3) for column in range(2)), (4, 4, 4, 1)], np.int32
+)
 
 
 class PrefixMemory(SequenceStates):
@@ -48,6 +53,8 @@ class PrefixMemory(SequenceStates):
         self.reuse: Reuse = "prefix"
         self.snapshot = SnapshotSize()
         self.has_exact_copies = True
+        self.keeps_images = False
+        """Copies are right also where all tokens of an image have one position (M-RoPE)."""
         self._on_gpu = on_gpu
         self._scratch = scratch
         self._format: StateFormat | None = None
@@ -92,12 +99,12 @@ class PrefixMemory(SequenceStates):
             format.copy(before, 0, half, halves[0][0])
             format.copy(before, half, tokens, halves[1][0])
             joined = np.empty(format.size(tokens), np.uint8)
-            written = format.join(halves, 0, joined)
-            self._forget(sequence)
-            if self._write_state(sequence, joined[:written]) and np.array_equal(
-                self._read_state(sequence, np.empty(len(before), np.uint8)), before
-            ):
+            format.join(halves, 0, joined)
+            if self._round_trips(sequence, joined, before):
                 self._format = format
+                with suppress(DecodeFailed):
+                    self.keeps_images = self._learn_images(sequence, before)
+                self._round_trips(sequence, before, before)
         except (UnknownFormat, DecodeFailed):
             pass  # nothing is copied
 
@@ -129,7 +136,7 @@ class PrefixMemory(SequenceStates):
         """A state of `length` tokens that repeats the first ones of a sequence."""
         span, state = self._state_format.empty(tokens), np.empty(self._state_format.size(length), np.uint8)
         self._state_format.copy(self._read(source, 0, tokens), 0, tokens, span)
-        self._state_format.join([(span, 0, tokens)] * (length // tokens), 0, state)
+        self._state_format.join([(span, 0, tokens)] * (length // tokens), 0, state, renumber=True)
         return state
 
     def put(self, sequence: int, state: Bytes) -> None:
@@ -144,7 +151,7 @@ class PrefixMemory(SequenceStates):
         most = max(_MOST_REPEATED // self.bytes_per_token, tokens) // tokens * tokens
         for start in range(0, length, most):
             part = min(most, length - start)
-            self._put_part(target, [(span, 0, tokens)] * (part // tokens), start, part)
+            self._put_part(target, [(span, 0, tokens)] * (part // tokens), start, part, renumber=True)
 
     def view_pieces(self, pieces: Sequence[Piece]) -> Any:
         return self._keys(pieces)
@@ -160,6 +167,34 @@ class PrefixMemory(SequenceStates):
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _round_trips(self, sequence: int, written: Bytes, expected: Bytes) -> bool:
+        """Whether a sequence has the expected state after this one was written."""
+        self._forget(sequence)
+        is_written = self._write_state(sequence, written)
+        return is_written and np.array_equal(self._read_state(sequence, np.empty(len(expected), np.uint8)), expected)
+
+    def _learn_images(self, sequence: int, text: Bytes) -> bool:
+        """Whether cells can be copied that have one position. `text`: the state of some tokens of text."""
+        format, tokens = self._state_format, len(_IMAGE)
+        if not format.has_extended_cells or len(text) != format.size(tokens):
+            return False
+        span, state = format.empty(tokens), np.empty(len(text), np.uint8)
+        pieces = [(span, 0, tokens)]
+        format.copy(text, 0, tokens, span)
+        if not (format.positions(pieces)[:, :3] == np.arange(tokens)[:, None]).all():
+            return False  # the extension is something else
+        span[-1][0] = _IMAGE.view(np.uint8)
+        format.join(pieces, 0, state)
+        if not self._round_trips(sequence, state, state):
+            return False
+        if not self._unified and self._scratch != sequence:
+            # A copied stream has the extensions too. Its keys and values follow with the next step.
+            lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, 0, -1)
+            copied = self._read_state(self._scratch, np.empty(self._size(self._scratch), np.uint8))
+            self._forget(self._scratch)
+            format.copy(copied, 0, tokens, span)
+        return np.array_equal(format.positions(pieces), _IMAGE)
+
     def _keys(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
         """The keys and values of pieces: each with its span, where it begins there, and its length."""
         return [(self._spans[piece.span], piece.offset, piece.length) for piece in pieces]
@@ -170,16 +205,16 @@ class PrefixMemory(SequenceStates):
         self._buffer = new_buffer(size, on_gpu=self._on_gpu)
 
     def _fork(self, source: int, target: int, start: int, length: int) -> None:
+        # Only whole images are shared. If the target has a part of one, it gets all of it instead.
+        start, length = self.positions.floor(source, start), self.positions.floor(source, length)
+        first, last = self.positions.position(source, start), self.positions.position(source, length)
         # Copying onto a sequence that already has cells corrupts positions.
         self._forget(target, start)
+        self.positions.fork(source, target, length)
         if self._unified:
-            lib.llama_memory_seq_cp(self._memory, source, target, start, length)
+            lib.llama_memory_seq_cp(self._memory, source, target, first, last)
             return
-        size = self._state_format.size(self._length(source))
-        # Of an image with rows and columns as positions (M-RoPE) several cells have one position.
-        has_room = size <= len(self._buffer) and not (
-            self._state_format.has_extended_cells and self._size(source) != size
-        )
+        has_room = self._state_format.size(self._tokens(source)) <= len(self._buffer)
         if (self._on_gpu or not has_room) and self._overwritten.isdisjoint((source, target)):
             # Copies the whole stream when the next step begins. More than needed, but it needs no buffer, and stays on
             # the GPU.
@@ -198,13 +233,15 @@ class PrefixMemory(SequenceStates):
         for run in _runs(saves):
             spans = [self._new_span(save.end - save.start) for save in run]
             self._spans |= dict(zip((save.span for save in run), spans, strict=True))
-            for first, last in self._parts(run[0].start, run[-1].end):
+            sequence = run[0].sequence
+            for first, last in self._parts(run[0].start, run[-1].end, sequence):
                 begun = time.perf_counter()
-                data = self._read(run[0].sequence, first, last)
+                data = self._read(sequence, first, last)
+                read = self.positions.floor(sequence, first) if self._unified else 0
                 for save, span in zip(run, spans, strict=True):
                     low, high = max(save.start, first), min(save.end, last)
                     if low < high:
-                        self._state_format.copy(data, low, high, span, low - save.start)
+                        self._state_format.copy(data, low - read, high - read, span, low - save.start)
                 self._copied.append(Copied("save", len(data), time.perf_counter() - begun))
 
     def _drop(self, name: int) -> None:
@@ -235,42 +272,68 @@ class PrefixMemory(SequenceStates):
         """The bytes of the buffer that keys and values may take."""
         return len(self._buffer)
 
-    def _parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Cut the tokens `first..last` into parts whose state fits the buffer. A stream cannot be cut."""
+    def _parts(self, first: int, last: int, sequence: int | None = None) -> Iterator[tuple[int, int]]:
+        """Cut the tokens `first..last` into parts whose state fits the buffer. A stream cannot be cut. Images of the
+        sequence are not cut either, because all of an image is read at once: a large one does not fit.
+        """
         most = (self._state_format.tokens_in(self._buffered) if self._unified else 0) or last - first
-        for start in range(first, last, most):
-            yield start, min(start + most, last)
+        while first < last:
+            end = min(first + most, last)
+            if sequence is not None and end < last:
+                before = self.positions.floor(sequence, end)
+                end = before if before > first else min(self.positions.ceiling(sequence, end), last)
+            yield first, end
+            first = end
 
     def _read(self, sequence: int, first: int, last: int) -> Bytes:
-        """The state of these tokens of a sequence. A stream is always read as a whole."""
+        """The state of these tokens of a sequence, and of the rest of an image at either end. A stream is always read
+        as a whole.
+        """
         if not self._unified:
-            return self._read_state(sequence, self._room(self._length(sequence)))
+            return self._read_state(sequence, self._room(self._tokens(sequence)))
+        first, last = self.positions.floor(sequence, first), self.positions.ceiling(sequence, last)
         self._share_with_scratch(sequence, first, last)
         data = self._read_state(self._scratch, self._room(last - first))
         self._forget(self._scratch)
         return data
 
+    def _tokens(self, sequence: int) -> int:
+        """How many tokens a sequence has. With extended cells, several may have one position."""
+        if not self._state_format.has_extended_cells:
+            return self._length(sequence)
+        return self._state_format.tokens_in(self._keys_size(sequence))
+
+    def _keys_size(self, sequence: int) -> int:
+        """The size of the keys and values of a sequence."""
+        return self._size(sequence)
+
     def _share_with_scratch(self, sequence: int, first: int, last: int) -> None:
         self._forget(self._scratch)
+        first, last = (self.positions.position(sequence, token) for token in (first, last))
         lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
 
     def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
         end = start + sum(length for _, _, length in pieces)
+        if self._state_format.has_extended_cells:
+            last = self._length(sequence) - 1 if start else -1
+            self.positions.restore(sequence, start, last, self._state_format.positions(pieces))
         for first, last in self._parts(start, end):
             begun = time.perf_counter()
             size = self._put_part(sequence, _cut(pieces, first - start, last - start), first, last - first)
             self._copied.append(Copied("restore", size, time.perf_counter() - begun))
 
-    def _put_part(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int, tokens: int) -> int:
+    def _put_part(
+        self, sequence: int, pieces: list[tuple[Span, int, int]], start: int, tokens: int, *, renumber: bool = False
+    ) -> int:
         """Append pieces to a sequence of `start` tokens. Returns the size of their state."""
         buffer = self._room(tokens)
-        size = self._state_format.join(pieces, start, buffer)
+        size = self._state_format.join(pieces, start, buffer, renumber=renumber)
         target = self._scratch if start else sequence
         if not self._write_state(target, buffer[:size]):
             raise DecodeFailed(f"libllama could not restore {tokens} tokens into the cache")
         if start:
             assert self._unified, "a stream is restored at once"
-            lib.llama_memory_seq_cp(self._memory, target, sequence, start, start + tokens)
+            lib.llama_memory_seq_cp(self._memory, target, sequence, -1, -1)
             self._forget(target)
         return size
 

@@ -68,8 +68,13 @@ class ReadMedia(msgspec.Struct, frozen=True):
 
 
 class Projector:
-    def __init__(self, path: Path, model: Any, options: EngineOptions, *, n_ubatch: int, n_batch: int) -> None:
-        """Raises `ModelLoadFailed`, or `LibraryUnusable` if this build of llama.cpp cannot read media."""
+    def __init__(
+        self, path: Path, model: Any, options: EngineOptions, *, n_ubatch: int, n_batch: int, shares_grids: bool
+    ) -> None:
+        """`shares_grids`: prefixes can be shared also where the tokens of an image have rows and columns as positions.
+
+        Raises `ModelLoadFailed`, or `LibraryUnusable` if this build of llama.cpp cannot read media.
+        """
         self._mtmd = mtmd = open_media_library(lib)
         mtmd.mtmd_helper_log_set(library.log.callback, None)
         self._model = model
@@ -91,7 +96,7 @@ class Projector:
         self._size = int(mtmd.llama_model_n_embd_inp(model))
         self.uses_grid_positions = bool(mtmd.mtmd_decode_use_mrope(self._context))
         """Tokens of an image have rows and columns as positions (M-RoPE), and so fewer positions than tokens."""
-        self.is_private = self.uses_grid_positions
+        self._shares_grids = shares_grids
         kinds = {"image": mtmd.mtmd_support_vision, "audio": mtmd.mtmd_support_audio}
         self.kinds: tuple[MediaKind, ...] = tuple(kind for kind, has in kinds.items() if has(self._context))  # type: ignore[misc]
         self._preparation = f"{file_digest(path)} {options.image_min_tokens} {options.image_max_tokens}".encode()
@@ -174,7 +179,8 @@ class Projector:
                 )
             key = hashlib.sha256(b"%b %b %d %d" % (self._preparation, file, place, size)).digest()
             copied = MediaChunk(key, mtmd.mtmd_input_chunk_copy(chunk), mtmd.mtmd_input_chunk_free)
-            spans.append(MediaSpan(len(tokens), len(tokens) + size, copied, whole, both_ways))
+            is_private = self.uses_grid_positions and not (self._shares_grids and self._is_regular(copied))
+            spans.append(MediaSpan(len(tokens), len(tokens) + size, copied, whole, both_ways, is_private))
             tokens += media_ids(key, size)
         return ReadMedia(tokens, tuple(spans))
 
@@ -229,6 +235,17 @@ class Projector:
     def n_positions(self, chunk: MediaChunk) -> int:
         """How many positions its tokens take."""
         return int(self._mtmd.mtmd_input_chunk_get_n_pos(chunk.pointer))
+
+    def _is_regular(self, chunk: MediaChunk) -> bool:
+        """Whether `TokenPositions` and `StateFormat` know such positions: all tokens have one, and are in order by row
+        and column, or each has its own; and the last one tells where the text after it continues.
+        """
+        positions, rows, columns = self.grid_positions(chunk, 0)[:3].astype(np.int64)
+        places = rows << 32 | columns
+        is_grid = not positions.any() and bool((places[1:] > places[:-1]).all())
+        is_line = bool((positions == np.arange(len(positions))).all())
+        end = max(positions[-1], rows[-1], columns[-1]) + 1
+        return (is_grid or is_line) and end == self.n_positions(chunk)
 
     def set_whole(self, context: Any, *, is_whole: bool) -> None:
         """Let the tokens of the next steps attend to each other in both directions."""

@@ -76,8 +76,6 @@ class MediaReader(Protocol):
     kinds: tuple[MediaKind, ...]
     marker: str
     """Stands for a file in a text. No text contains it by chance."""
-    is_private: bool
-    """Sequences with media cannot share prefixes."""
     encoded: int
     """How many chunks were encoded so far."""
 

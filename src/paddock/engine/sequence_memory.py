@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+from paddock.engine.token_positions import TokenPositions
 from paddock.types import Copied, Operation, Piece, Reuse, SnapshotSize, StateFormatName
 
 
@@ -17,6 +18,9 @@ class SequenceMemory(Protocol):
     snapshot: SnapshotSize
     has_exact_copies: bool
     """A restored state gives the same bits as the one that was computed."""
+    keeps_images: bool
+    """Copies are right also where all tokens of an image have one position (M-RoPE)."""
+    positions: TokenPositions
 
     @property
     def bytes_per_token(self) -> int: ...

@@ -37,6 +37,7 @@ class SnapshotMemory(SequenceStates):
     """Tokens cannot be stored one by one."""
     format_name: StateFormatName = "whole"
     transposed = False
+    keeps_images = False
     state_bytes = (0, 0)
 
     def __init__(self, context: Any, *, unified: bool, window: int) -> None:
@@ -76,7 +77,7 @@ class SnapshotMemory(SequenceStates):
                     self._forget(sequence)
                 case Fork(source, target, length):
                     self._expect(source, length)
-                    self._fork(source, target)
+                    self._fork(source, target, length)
                 case Save(sequence, 0, end, snapshot):
                     self._expect(sequence, end)
                     begun = time.perf_counter()
@@ -112,7 +113,7 @@ class SnapshotMemory(SequenceStates):
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _fork(self, source: int, target: int) -> None:
+    def _fork(self, source: int, target: int, length: int) -> None:
         # Copying onto a sequence that already has cells corrupts positions.
         self._forget(target)
         if self._unified:
@@ -123,6 +124,7 @@ class SnapshotMemory(SequenceStates):
                 self._write_partial(target, self._read_partial(source))
         elif not self._write_state(target, self._read(source)):
             raise DecodeFailed(f"libllama could not copy sequence {source} to {target}")
+        self.positions.fork(source, target, length)
 
     def _read(self, sequence: int) -> Bytes:
         return self._read_state(sequence, np.empty(self._size(sequence), np.uint8))

@@ -2,8 +2,9 @@
 
 libllama writes the position of each cell, and then the cells layer by layer: first all keys, then all values, each
 after a small header. Models with latent attention (MLA: DeepSeek, GLM) have keys only. Where a cell has more than one
-position (M-RoPE: Qwen-VL) or its token matters, that is written beside the position. The format is not documented, so
-it is detected with a probe when a model is loaded. An unknown format is not used.
+position (M-RoPE: Qwen-VL) or its token matters, that is written beside the position. All tokens of an image may have
+one position then, so a span holds the positions of its tokens too. The format is not documented, so it is detected with
+a probe when a model is loaded. An unknown format is not used.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from paddock.engine.blocks import new_block
 from paddock.engine.libllama import lib
+from paddock.engine.token_positions import TokenPositions
 from paddock.errors import DecodeFailed
 from paddock.types import StateFormatName
 
@@ -28,13 +30,18 @@ PARTIAL_ONLY = 1
 
 Bytes = npt.NDArray[np.uint8]
 Span = tuple[Bytes, ...]
-"""One array for each group, with the shape layers by tokens by bytes. The last group may be what cells have beside
-their position.
+"""One array for each group, with the shape layers by tokens by bytes. The last group may be positions and what cells
+have beside them.
 """
 
 # The bytes of a cell: its position, how many sequences have it, and the id of the sequence. Before the id: more
 # positions and the token, in models that need them.
 _CELL, _CELL_EXTENSION = 12, 12
+_POSITION = 4
+# What is stored of an extended cell, as columns of its numbers: the position, the column and the row in an image, and
+# the token.
+_STORED = (0, 2, 3, 4)
+_COLUMN, _ROW = 2, 3
 
 
 class SequenceStates:
@@ -44,17 +51,20 @@ class SequenceStates:
         self._context = context
         self._memory = lib.llama_get_memory(context)
         self._unified = unified
+        self.positions = TokenPositions()
 
     def _forget(self, sequence: int, start: int = 0) -> None:
-        lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+        lib.llama_memory_seq_rm(self._memory, sequence, self.positions.position(sequence, start), -1)
+        self.positions.forget(sequence, start)
 
     def _length(self, sequence: int) -> int:
+        """How many positions a sequence has. Behind an image some may be missing."""
         return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
     def _expect(self, sequence: int, tokens: int) -> None:
-        held = self._length(sequence)
-        if held != tokens:
-            raise DecodeFailed(f"sequence {sequence} holds {held} tokens, not {tokens}")
+        held, expected = self._length(sequence), self.positions.position(sequence, tokens)
+        if held > expected or (held < expected and not self.positions.has_images(sequence)):
+            raise DecodeFailed(f"sequence {sequence} holds {held} positions, not {expected} for {tokens} tokens")
 
     def _size(self, sequence: int, flags: int = 0) -> int:
         return int(lib.llama_state_seq_get_size_ext(self._context, sequence, flags))
@@ -139,7 +149,7 @@ class StateFormat:
         self._groups = groups
         self._infix = infix
         self._cell = _CELL + extension
-        self._parts = [*groups, _Group(b"", 1, extension, 0)] if extension else groups
+        self._parts = [*groups, _Group(b"", 1, _POSITION + extension, 0)] if extension else groups
         """What a span consists of."""
         self.bytes_per_token = sum(part.layers * part.row for part in self._parts)
         self.state_bytes_per_token = self._cell + sum(group.layers * group.row for group in groups)
@@ -199,17 +209,11 @@ class StateFormat:
         return self.unpack(new_block(tokens * self.bytes_per_token), tokens)
 
     def copy(self, data: Bytes, first: int, last: int, into: Span, offset: int = 0) -> None:
-        """Copy the tokens at positions `first..last` of a blob into a span, from its token `offset` on."""
+        """Copy the tokens with the numbers `first..last` of a blob into a span, from its token `offset` on."""
         cells, at = self._cells(data)
         table = self._table(data, at, cells)
-        positions = table[:, 0]
-        which: slice | npt.NDArray[np.int64]
-        if (np.diff(positions) == 1).all():
-            begin = first - int(positions[0])
-            which = slice(begin, begin + last - first)
-        else:  # the cells were not adjacent, so sort the tokens
-            order = np.argsort(positions)
-            which = order[np.searchsorted(positions[order], np.arange(first, last))]
+        order = self._order(table)
+        which = slice(first, last) if order is None else order[first:last]
         to = slice(offset, offset + last - first)
         at += self._cell * cells + 8
         for group, target in zip(self._groups, into, strict=False):
@@ -218,14 +222,14 @@ class StateFormat:
                 target[layer, to] = bodies[layer, which]
             at += group.size(cells)
         if self.has_extended_cells:
-            into[-1][0, to] = np.ascontiguousarray(table[which, 2:-1]).view(np.uint8)
+            into[-1][0, to] = np.ascontiguousarray(table[which][:, _STORED]).view(np.uint8)
 
     def shorten(self, data: Bytes, tokens: int) -> Bytes:
         """The blob with only the first tokens of its sequence, in the same memory."""
         cells, at = self._cells(data)
         if cells == tokens:
             return data
-        if not (self._table(data, at, cells)[:, 0] == np.arange(cells)).all():  # sort the tokens
+        if self._order(self._table(data, at, cells)) is not None:  # sort the tokens
             span, shorter = self.empty(tokens), np.empty(self.size(tokens), np.uint8)
             self.copy(data, 0, tokens, span)
             self.join([(span, 0, tokens)], 0, shorter)
@@ -246,8 +250,15 @@ class StateFormat:
         data[put : put + 4 * others] = 0
         return data[: put + 4 * others]
 
-    def join(self, pieces: list[tuple[Span, int, int]], start: int, into: Bytes) -> int:
-        """Write a blob of pieces (span, offset, length), the first token at position `start`. Returns its size."""
+    def positions(self, pieces: list[tuple[Span, int, int]]) -> npt.NDArray[np.int32]:
+        """What pieces (span, offset, length) hold of extended cells: a row for each token, with its position first."""
+        rows = np.concatenate([span[-1][0, offset : offset + length] for span, offset, length in pieces])
+        return np.ascontiguousarray(rows).view(np.int32)
+
+    def join(self, pieces: list[tuple[Span, int, int]], start: int, into: Bytes, *, renumber: bool = False) -> int:
+        """Write a blob of pieces (span, offset, length). Its positions begin with `start`, unless the pieces hold
+        positions: then only if it must `renumber` them. Returns its size.
+        """
         tokens = sum(length for _, _, length in pieces)
         size = self.size(tokens)
         data = into[:size]
@@ -255,12 +266,12 @@ class StateFormat:
         data[: len(head)] = np.frombuffer(head, np.uint8)
         at = len(head)
         cells = self._table(data, at, tokens)
-        cells[:, 0] = np.arange(start, start + tokens)
+        if self.has_extended_cells:
+            cells[:, _STORED] = self.positions(pieces)
+        if renumber or not self.has_extended_cells:
+            cells[:, 0] = np.arange(start, start + tokens)
         cells[:, 1] = 1
         cells[:, -1] = 0
-        if self.has_extended_cells:
-            rows = [span[-1][0, offset : offset + length] for span, offset, length in pieces]
-            cells[:, 2:-1] = np.ascontiguousarray(np.concatenate(rows)).view(np.int32)
         at += self._cell * tokens
         data[at : at + 8] = np.frombuffer(self._infix, np.uint8)
         at += 8
@@ -299,6 +310,16 @@ class StateFormat:
         counts = data[12 : 12 + 4 * self._streams].view(np.uint32)
         at = int(np.flatnonzero(counts)[0])
         return int(counts[at]), 12 + 4 * (at + 1)
+
+    def _order(self, table: npt.NDArray[np.int32]) -> npt.NDArray[np.intp] | None:
+        """Which cells the tokens of a sequence are in, one after another. None: in all, in order."""
+        positions = table[:, 0]
+        if (positions[1:] > positions[:-1]).all():
+            return None
+        if not self.has_extended_cells:
+            return np.argsort(positions)
+        order = np.lexsort((table[:, _COLUMN], table[:, _ROW], positions))
+        return None if (order[1:] > order[:-1]).all() else order
 
     def _table(self, data: Bytes, at: int, cells: int) -> npt.NDArray[np.int32]:
         """What the blob says of each cell: a row for each."""

@@ -38,6 +38,8 @@ class MediaSpan(msgspec.Struct, frozen=True):
     """All of its tokens must be computed in one step."""
     attends_both_ways: bool = False
     """Its tokens attend to each other in both directions."""
+    is_private: bool = False
+    """A sequence with it cannot share a prefix."""
 
 
 class Span(msgspec.Struct):

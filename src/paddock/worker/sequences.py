@@ -37,7 +37,7 @@ def scheduler_requests(
     # A shift would cut images.
     may_shift = options.context_shift and not prompt.media
     shift = _shift(request, len(prompt.tokens), engine.vocab) if may_shift else None
-    is_shared = request.cache_prompt and not (prompt.media and engine.media is not None and engine.media.is_private)
+    is_shared = request.cache_prompt and not any(span.is_private for span in prompt.media)
     most = engine.info.n_ctx if shift is None else sys.maxsize
 
     def build(index: int) -> Request:
