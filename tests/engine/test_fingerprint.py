@@ -13,9 +13,7 @@ from paddock.types import StateOrigin
 from tests.options import engine_options
 
 
-def _origin(
-    path: Path, *, beyond_original: bool = False, has_positions: bool = False, **options: Any
-) -> StateOrigin:
+def _origin(path: Path, *, beyond_original: bool = False, has_positions: bool = False, **options: Any) -> StateOrigin:
     return origin(
         path,
         engine_options(**options),

@@ -15,8 +15,7 @@ from paddock.engine.projector import media_ids
 from paddock.scheduling import Request
 from paddock.types import Forget, Fork, MediaSpan
 from tests import tiny_models, tiny_projectors
-from tests.engine.harness import Harness
-from tests.engine.reference_media import reference_answer
+from tests.engine.media_harness import EXACT, LAYOUTS, Media
 from tests.options import draft_params
 from tests.tiny_projectors import picture, sound
 
@@ -26,9 +25,6 @@ KINDS = {
     "qwen": (tiny_models.positions, tiny_projectors.qwen),
 }
 AUDIO = {"ultravox": (tiny_models.llama, tiny_projectors.ultravox)}
-EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
-"""Batches of other sizes change no bit that matters."""
-LAYOUTS = {"unified": {"kv_unified": True}, "streams": {"kv_unified": False}}
 PROMPTS = [
     ("see <m> and tell me of it", [picture(1)]),
     ("see <m> and tell him of it", [picture(1)]),
@@ -36,28 +32,6 @@ PROMPTS = [
     ("the <m> or <m> of a thing, which one is it in the end?", [picture(3, 80, 50), picture(1)]),
     ("there is no picture in here, but the text is long enough", []),
 ]
-
-
-class Media(Harness):
-    """Prompts with `<m>` for each file."""
-
-    def ask_about(self, id: int, text: str, files: list[bytes], **fields: Any) -> Request:
-        media = self.engine.media
-        assert media is not None
-        if not files:
-            return self.ask(id, text, **fields)
-        read = media.read(text.replace("<m>", media.marker), files, add_special=True)
-        return self.ask(id, "", tokens=read.tokens, media=read.spans, **fields)
-
-    def reference(self, text: str, files: list[bytes], count: int = 12) -> list[int]:
-        media = self.engine.media
-        assert media is not None
-        return reference_answer(self.engine, text.replace("<m>", media.marker), files, count)  # type: ignore[arg-type]
-
-    @property
-    def encoded(self) -> int:
-        assert self.engine.media is not None
-        return self.engine.media.encoded
 
 
 @pytest.fixture(scope="module")
