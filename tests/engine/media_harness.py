@@ -22,7 +22,8 @@ class Media(Harness):
         if not files:
             return self.ask(id, text, **fields)
         read = media.read(text.replace("<m>", media.marker), files, add_special=True)
-        return self.ask(id, "", tokens=read.tokens, media=read.spans, **fields)
+        namespace = None if any(span.is_private for span in read.spans) else ""
+        return self.ask(id, "", tokens=read.tokens, media=read.spans, **{"namespace": namespace} | fields)
 
     def reference(self, text: str, files: list[bytes], count: int = 12) -> list[int]:
         media = self.engine.media

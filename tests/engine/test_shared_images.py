@@ -9,14 +9,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.scheduling import Request
-from paddock.types import Drop, Forget, Piece, Restore, SamplingParams, Save, Span
+from paddock.types import Drop, Forget, Fork, Piece, Reserve, Restore, SamplingParams, Save, Span
 from tests import tiny_models, tiny_projectors
 from tests.engine.media_harness import EXACT, LAYOUTS, Media
+from tests.engine.test_host_memory import memory_of
 from tests.tiers import examples
 from tests.tiny_projectors import picture
 
@@ -178,9 +180,13 @@ Cuts = st.lists(st.integers(1, 200), max_size=5)
 
 
 @examples(15)
-@given(saved=Cuts, restored=Cuts, number=st.integers(0, len(PROMPTS) - 1))
-def test_any_parts_are_saved_and_restored(media: Media, saved: list[int], restored: list[int], number: int) -> None:
-    """Also parts of images, because prefixes are cut by size. Cells of another sequence are between."""
+@given(saved=Cuts, restored=Cuts, number=st.integers(0, len(PROMPTS) - 1), buffer=st.sampled_from([0, 20, 60]))
+def test_any_parts_are_saved_and_restored(
+    media: Media, saved: list[int], restored: list[int], number: int, buffer: int
+) -> None:
+    """Also parts of images, because prefixes are cut by size, and through a buffer of any size. Cells of another
+    sequence are between.
+    """
     engine = media.engine
     asked = media.ask_about(1, *PROMPTS[number], max_tokens=4, namespace=None)
     running = media.ask_about(2, *PROMPTS[1 - number % 2], max_tokens=40, namespace=None)
@@ -189,7 +195,10 @@ def test_any_parts_are_saved_and_restored(media: Media, saved: list[int], restor
     size = asked.prompt_size
     token, expected = asked.tokens[size : size + 2]
     parts = [(100 + start, start, end) for start, end in cut(size, saved)]
-    engine.apply([Save(asked.sequence, start, end, name) for name, start, end in parts])
+    engine.apply([Reserve(buffer)])
+    for name, start, end in parts[: len(parts) // 2]:
+        engine.apply([Save(asked.sequence, start, end, name)])
+    engine.apply([Save(asked.sequence, start, end, name) for name, start, end in parts[len(parts) // 2 :]])
     media.scheduler.remove(1)
     target = 3
     if engine.shape.unified:
@@ -206,8 +215,32 @@ def test_any_parts_are_saved_and_restored(media: Media, saved: list[int], restor
     (result,) = engine.decode([Span(target, size, [token], sampler=sampler)])
     assert result is not None
     assert result.token == expected
-    engine.apply([Forget(target), *(Drop(name) for name, _, _ in parts)])
+    engine.apply([Forget(target), *(Drop(name) for name, _, _ in parts), Reserve(0)])
     assert answer_of(media, 2) == fresh(media, running, max_tokens=40)
+    media.answers.clear()
+
+
+def test_tokens_are_saved_from_any_cells(media: Media) -> None:
+    """Cells that were freed are used again, so a sequence may have its tokens in any order."""
+    memory = memory_of(media)
+    asked = media.ask_about(1, *PROMPTS[1], max_tokens=4, namespace=None)
+    while asked.produced < 2:
+        media.step()
+    size, copied, unordered = asked.prompt_size, 2, 3
+    memory.apply([Save(asked.sequence, 0, size, 100)])
+    ((span, _, _),) = memory.view_pieces([Piece(100, 0, size)])
+    format = memory._state_format
+    state = np.empty(format.size(size), np.uint8)
+    format.join([(span, place, 1) for place in np.random.default_rng(1).permutation(size).tolist()], 0, state)
+    memory.put(unordered, state)
+    end = asked.media[0].start
+    memory.apply([Save(unordered, 0, size, 101), Reserve(4 * size)])
+    memory.apply([Fork(unordered, copied, end), Save(copied, 0, end, 102)])
+    for name, length in ((101, size), (102, end)):
+        ((again, _, _),) = memory.view_pieces([Piece(name, 0, length)])
+        assert all((part == expected[:, :length]).all() for part, expected in zip(again, span, strict=True))
+    memory.apply([Forget(copied), Forget(unordered), *map(Drop, (100, 101, 102)), Reserve(0)])
+    media.run()
     media.answers.clear()
 
 

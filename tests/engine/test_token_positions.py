@@ -51,7 +51,8 @@ def check(table: TokenPositions, sequence: int, cells: Cells) -> None:
         assert table.position(sequence, index) == cell.position
         assert table.floor(sequence, index) == max(place for place in places if place <= index)
         assert table.ceiling(sequence, index) == min(place for place in places if place >= index)
-    assert table.shifts.get(sequence, 0) == len(cells) - table.position(sequence, len(cells))
+    assert table.position(sequence, len(cells)) == following(cells)
+    assert table.shifts.get(sequence, 0) == len(cells) - following(cells)
 
 
 Parts = st.lists(st.one_of(st.integers(1, 5), st.tuples(st.integers(1, 5), st.integers(1, 5))), max_size=6)
