@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paddock.scheduling import Request
@@ -180,6 +180,9 @@ Cuts = st.lists(st.integers(1, 200), max_size=5)
 
 
 @examples(15)
+@example(saved=[20, 50], restored=[30], number=2, buffer=0)
+@example(saved=[30, 60], restored=[25, 26, 40], number=3, buffer=20)
+@example(saved=[], restored=[], number=1, buffer=60)
 @given(saved=Cuts, restored=Cuts, number=st.integers(0, len(PROMPTS) - 1), buffer=st.sampled_from([0, 20, 60]))
 def test_any_parts_are_saved_and_restored(
     media: Media, saved: list[int], restored: list[int], number: int, buffer: int
@@ -199,8 +202,14 @@ def test_any_parts_are_saved_and_restored(
     for name, start, end in parts[: len(parts) // 2]:
         engine.apply([Save(asked.sequence, start, end, name)])
     engine.apply([Save(asked.sequence, start, end, name) for name, start, end in parts[len(parts) // 2 :]])
+    engine.apply([Reserve(0), Save(asked.sequence, 0, size, 99)])
+    ((whole, _, _),) = memory_of(media).view_pieces([Piece(99, 0, size)])
+    for name, start, end in parts:
+        ((part, _, _),) = memory_of(media).view_pieces([Piece(name, 0, end - start)])
+        assert all((some == every[:, start:end]).all() for some, every in zip(part, whole, strict=True))
     media.scheduler.remove(1)
     target = 3
+    engine.apply([Reserve(buffer)])
     if engine.shape.unified:
         for first, last in cut(size, restored):
             pieces = [
@@ -215,7 +224,7 @@ def test_any_parts_are_saved_and_restored(
     (result,) = engine.decode([Span(target, size, [token], sampler=sampler)])
     assert result is not None
     assert result.token == expected
-    engine.apply([Forget(target), *(Drop(name) for name, _, _ in parts), Reserve(0)])
+    engine.apply([Forget(target), *(Drop(name) for name in (99, *(name for name, _, _ in parts))), Reserve(0)])
     assert answer_of(media, 2) == fresh(media, running, max_tokens=40)
     media.answers.clear()
 

@@ -31,7 +31,7 @@ def following(cells: Cells) -> int:
 
 
 def with_text(cells: Cells, count: int) -> Cells:
-    return [*cells, *(Cell(*[following(cells) + index] * 3) for index in range(count))]
+    return [*cells, *(Cell(at, at, at) for at in range(following(cells), following(cells) + count))]
 
 
 def with_image(cells: Cells, rows: int, columns: int) -> Cells:

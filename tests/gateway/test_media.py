@@ -30,6 +30,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_models.llama(folder / "sees" / "eye.gguf")
     tiny_projectors.llava(folder / "sees" / "mmproj-eye-f16.gguf")
     tiny_models.llama(folder / "blind.gguf", layers=1)
+    (folder / "grids").mkdir()
+    tiny_models.positions(folder / "grids" / "grid.gguf")
+    tiny_projectors.qwen(folder / "grids" / "mmproj.gguf")
     (folder / "hears").mkdir()
     tiny_models.llama(folder / "hears" / "ear.gguf")
     tiny_projectors.ultravox(folder / "hears" / "mmproj.gguf")
@@ -70,6 +73,10 @@ def text_of(answer: dict[str, Any]) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
+def cached_tokens(answer: dict[str, Any]) -> int:
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
 def test_a_second_question_shares_the_image(server: Server) -> None:
     first, again = (ask(server, image(picture(1)), {"type": "text", "text": text}) for text in ("what", "whose"))
     other = ask(server, image(picture(2)), {"type": "text", "text": "what"})
@@ -81,6 +88,28 @@ def test_a_second_question_shares_the_image(server: Server) -> None:
     assert begin < later["prompt_tokens_details"]["cached_tokens"] - TOKENS
     plain = ask(server, {"type": "text", "text": "what"})
     assert usage["prompt_tokens"] == plain["usage"]["prompt_tokens"] + TOKENS
+
+
+@pytest.mark.parametrize("layout", [[], ["-np", "2"]], ids=["unified", "streams"])
+def test_a_conversation_about_a_picture_computes_new_tokens_only(models: Path, layout: list[str]) -> None:
+    """With rows and columns as positions (M-RoPE)."""
+    large = image(picture(5, 280, 200))  # seventy tokens
+    turns: list[dict[str, Any]] = [{"role": "user", "content": [large, TEXT]}]
+    exact = ["-fa", "off", "--cache-type-k", "f32", "--cache-type-v", "f32", "-c", "1024"]
+    with Server("-m", str(models / "grids" / "grid.gguf"), *exact, *layout, env={"PADDOCK_CHECK_CACHE": "1"}) as server:
+        known = 0
+        for question in ("and the other", "so is it", "which one is it"):
+            answer = ask(server, messages=turns)
+            assert text_of(answer) == text_of(ask(server, messages=turns, cache_prompt=False))
+            cached = cached_tokens(answer)
+            assert (cached > known - 4) if known else (cached == 0), "all of the last prompt"
+            known = answer["usage"]["prompt_tokens"]
+            turns += [{"role": "assistant", "content": text_of(answer)}, {"role": "user", "content": question}]
+        again = ask(server, large, {"type": "text", "text": "whose"})
+        counted = [line for line in server.client.get("/metrics").text.splitlines() if "encode_seconds_count" in line]
+        other = ask(server, image(picture(6, 280, 200)), TEXT)
+        assert cached_tokens(again) >= cached_tokens(other) + 70, "all of the picture"
+        assert [line.split()[1] for line in counted] == ["1.0"], "the picture is encoded once"
 
 
 def test_all_dialects_ask_the_same(server: Server) -> None:

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -78,18 +79,28 @@ def test_prefixes_survive_a_restart(
     assert "paddock_disk_cache_files" in metrics
 
 
-def test_images_survive_a_restart(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "make_projector", "layout"),
+    [
+        pytest.param(tiny_models.llama, tiny_projectors.llava, [], id="llava"),
+        pytest.param(tiny_models.positions, tiny_projectors.qwen, [], id="qwen"),
+        pytest.param(tiny_models.positions, tiny_projectors.qwen, ["-np", "2"], id="qwen-streams"),
+    ],
+)
+def test_images_survive_a_restart(
+    tmp_path: Path, make: Callable[[Path], None], make_projector: Callable[[Path], None], layout: list[str]
+) -> None:
     """A picture in a prompt is read from disk with it, and the answer is the same."""
-    tiny_models.llama(tmp_path / "eye.gguf")
-    tiny_projectors.llava(tmp_path / "mmproj.gguf")
-    data = base64.b64encode(tiny_projectors.picture(1)).decode()
+    make(tmp_path / "eye.gguf")
+    make_projector(tmp_path / "mmproj.gguf")
+    data = base64.b64encode(tiny_projectors.picture(1, 120, 120)).decode()
     prompt = {"prompt_string": f"{_PROMPT}<__media__>{_PROMPT}", "multimodal_data": [data]}
-    other = prompt | {"multimodal_data": [base64.b64encode(tiny_projectors.picture(2)).decode()]}
+    other = prompt | {"multimodal_data": [base64.b64encode(tiny_projectors.picture(2, 120, 120)).decode()]}
     folder = tmp_path / "cache"
-    with _server(tmp_path / "eye.gguf", folder) as server:
+    with _server(tmp_path / "eye.gguf", folder, *layout) as server:
         expected, cached = _ask(server, prompt)
         assert cached == 0
-    with _server(tmp_path / "eye.gguf", folder) as server:
+    with _server(tmp_path / "eye.gguf", folder, *layout) as server:
         answer, cached = _ask(server, prompt)
         assert answer == expected
         assert cached >= 2 * _LEAST_CACHED + tiny_projectors.TOKENS
