@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from paddock.engine.prefix_memory import PrefixMemory
 from paddock.scheduling import Request
 from paddock.types import Drop, Forget, Fork, Piece, Reserve, Restore, SamplingParams, Save, Span
 from tests import tiny_models, tiny_projectors
@@ -168,6 +169,22 @@ def test_a_saved_slot_is_restored_in_another_engine(open_media: Callable[..., Me
     assert answer_of(two, 2) == one.answers[1]
     assert again.cached == again.prompt_size - 1
     assert two.encoded == 0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_without_such_copies_nothing_is_shared(
+    open_media: Callable[..., Media], layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a libllama that does not copy all of a cell. Text is shared nevertheless."""
+    monkeypatch.setattr(PrefixMemory, "_learn_images", lambda *_: False)
+    media = open_media(**LAYOUTS[layout])
+    for id in range(2):
+        asked = media.ask_about(id, *PROMPTS[1])
+        text = media.ask(10 + id, "there is no picture in here")
+        media.run()
+        assert media.answers[id] == media.reference(*PROMPTS[1])
+        assert asked.cached == 0
+        assert text.cached == (text.prompt_size - 1 if id else 0)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -27,7 +27,7 @@ EMBEDDING_POOLING: Final[Pooling] = "mean"
 """For embeddings of a model that generates text."""
 
 StateFormatName = Literal["keys_values", "keys", "keys_values_positions", "keys_positions", "whole"]
-"""What is copied for a token: keys and values, or only keys (MLA); also the positions of a cell with several (M-RoPE).
+"""What is copied for a token: keys and values, or only keys (MLA); also all positions of a cell with several (M-RoPE).
 `whole`: the format is unknown or the state cannot be cut, so it is copied whole.
 """
 
