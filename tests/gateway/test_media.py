@@ -30,9 +30,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny_models.llama(folder / "sees" / "eye.gguf")
     tiny_projectors.llava(folder / "sees" / "mmproj-eye-f16.gguf")
     tiny_models.llama(folder / "blind.gguf", layers=1)
-    (folder / "grids").mkdir()
-    tiny_models.positions(folder / "grids" / "grid.gguf")
-    tiny_projectors.qwen(folder / "grids" / "mmproj.gguf")
     (folder / "hears").mkdir()
     tiny_models.llama(folder / "hears" / "ear.gguf")
     tiny_projectors.ultravox(folder / "hears" / "mmproj.gguf")
@@ -91,12 +88,14 @@ def test_a_second_question_shares_the_image(server: Server) -> None:
 
 
 @pytest.mark.parametrize("layout", [[], ["-np", "2"]], ids=["unified", "streams"])
-def test_a_conversation_about_a_picture_computes_new_tokens_only(models: Path, layout: list[str]) -> None:
+def test_a_conversation_about_a_picture_computes_new_tokens_only(tmp_path: Path, layout: list[str]) -> None:
     """With rows and columns as positions (M-RoPE)."""
+    tiny_models.positions(tmp_path / "grid.gguf")
+    tiny_projectors.qwen(tmp_path / "mmproj.gguf")
     large = image(picture(5, 280, 200))  # seventy tokens
     turns: list[dict[str, Any]] = [{"role": "user", "content": [large, TEXT]}]
     exact = ["-fa", "off", "--cache-type-k", "f32", "--cache-type-v", "f32", "-c", "1024"]
-    with Server("-m", str(models / "grids" / "grid.gguf"), *exact, *layout, env={"PADDOCK_CHECK_CACHE": "1"}) as server:
+    with Server("-m", str(tmp_path / "grid.gguf"), *exact, *layout, env={"PADDOCK_CHECK_CACHE": "1"}) as server:
         known = 0
         for question in ("and the other", "so is it", "which one is it"):
             answer = ask(server, messages=turns)
