@@ -5,6 +5,7 @@
 
 Every picture is made in both themes, on a desktop and on a phone. Look at them before you commit them.
 `--only replicas` makes the picture of replicas, for which the server needs a model with several, and requests to them.
+`--only tools` makes the picture of a tool call, for which the server needs an MCP server.
 """
 
 from __future__ import annotations
@@ -56,6 +57,21 @@ def chat(page: Page, url: str, shoot: Callable[[str], None]) -> None:
     shoot("compare")
 
 
+def tools(page: Page, url: str, shoot: Callable[[str], None]) -> None:
+    page.goto(url)
+    expect(page.locator("#composer")).to_be_focused()
+    page.keyboard.press("Control+.")
+    page.get_by_text("Tools of the server").click()
+    page.get_by_role("checkbox", name=re.compile("notes")).first.check()
+    page.get_by_label("Custom fields").fill('{"tool_choice": "required", "parallel_tool_calls": false}')
+    page.get_by_role("button", name="Done").click()
+    page.locator("#composer").fill("What do my notes say about the grey mare?")
+    page.get_by_role("button", name="Send", exact=True).click()
+    expect(page.get_by_role("button", name="Run", exact=True)).to_be_visible()
+    page.locator("#composer").focus()
+    shoot("tools")
+
+
 def live(page: Page, url: str, shoot: Callable[[str], None]) -> None:
     page.goto(f"{url}/#/live")
     expect(page.locator("[role=treeitem]").first).to_be_visible()
@@ -81,7 +97,7 @@ def playground(page: Page, url: str, shoot: Callable[[str], None]) -> None:
     shoot("playground")
 
 
-PICTURES = {"chat": chat, "live": live, "playground": playground, "replicas": replicas}
+PICTURES = {"chat": chat, "live": live, "playground": playground, "replicas": replicas, "tools": tools}
 USUAL = ("chat", "live", "playground")
 
 
