@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
+import hashlib
 import json
 import re
 import tomllib
@@ -73,7 +75,7 @@ def test_the_page_loads_nothing_from_other_servers(server: Server) -> None:
 
 def test_the_page_has_a_strict_content_policy(server: Server) -> None:
     for name in NAMES:
-        if name == "preview.html":
+        if name in ("diagram.html", "preview.html"):
             continue
         policy = server.client.get(_address(name)).headers["content-security-policy"].split("; ")
         assert "default-src 'none'" in policy
@@ -91,6 +93,16 @@ def test_a_preview_has_no_origin_and_no_network(server: Server) -> None:
     policy = server.client.get("/preview.html").headers["content-security-policy"].split("; ")
     assert {"default-src 'none'", "sandbox allow-scripts", "frame-ancestors 'self'"} <= set(policy)
     assert not [part for part in policy if part.startswith("connect-src") or "http" in part or "*" in part]
+
+
+def test_the_frame_of_a_diagram_runs_its_own_script_only(server: Server) -> None:
+    response = server.client.get("/diagram.html")
+    policy = response.headers["content-security-policy"].split("; ")
+    assert {"default-src 'none'", "sandbox allow-scripts", "frame-ancestors 'self'"} <= set(policy)
+    assert not [part for part in policy if part.startswith(("connect-src", "img-src")) or "http" in part or "*" in part]
+    (script,) = re.findall(r"<script>(.*?)</script>", response.text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}' blob:" in policy
 
 
 def test_files_with_a_hash_are_cached_and_others_revalidated(server: Server) -> None:

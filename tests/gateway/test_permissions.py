@@ -111,8 +111,8 @@ _SHADOWED = {"/v1/responses/input_tokens": "/v1/responses/{response_id}"}
 def test_other_methods_are_refused_without_a_key(server: Server, method: str) -> None:
     for path in sorted({route.split(" ")[1] for route in NEEDS.keys() - {METRICS}}):
         status = _status(server, f"{method} {path}", {})
-        documents = ("/docs", "/redoc", "/openapi.json", "/", "/manifest.webmanifest", "/preview.html")
-        is_file = path in documents or path.endswith((".svg", ".png", ".js"))
+        documents = ("/docs", "/redoc", "/openapi.json", "/", "/manifest.webmanifest")
+        is_file = path in documents or path.endswith((".html", ".svg", ".png", ".js"))
         expected = 200 if is_file else 404 if "{name}" in path else 405
         declared = f"{method} {path}" in NEEDS or f"{method} {_SHADOWED.get(path)}" in NEEDS
         declared |= method == "HEAD" and path in _PROBED

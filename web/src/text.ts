@@ -354,6 +354,11 @@ export const TEXT = {
     preview: "Preview",
     source: "Code",
     previewTitle: "Preview of the code",
+    diagram: (kind: string) => (kind ? `Diagram, ${kind}` : "Diagram"),
+    diagramFailed: (reason: string) => `The diagram cannot be drawn: ${reason}.`,
+    diagramTooLong: (most: string) => `The diagram cannot be drawn: it has more than ${most} characters.`,
+    diagramTooSlow: (seconds: number) => `The diagram was not drawn within ${seconds} seconds.`,
+    diagramNotLoaded: "The diagram cannot be drawn: the server does not answer.",
   },
   live: {
     question: "Server status",

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Block, blocksOf, definitionsIn, extended } from "./blocks";
+import { type Block, blocksOf, definitionsIn, endsInCode, extended } from "./blocks";
 
 const TEXT = `# A title
 
@@ -87,6 +87,27 @@ test("long lists and paragraphs are split, so that no block grows without limit"
 test("an incomplete closing fence is not code", () => {
   for (const end of ["", "`", "``", "```", "```\n"]) {
     expect(blocksOf(`\`\`\`js\na\n\nb\n${end}`)[0]).toMatchObject({ code: "a\n\nb" });
+  }
+});
+
+test("a block of code is complete once its closing fence is", () => {
+  const closed = (text: string) => blocksOf(text).map((block) => block.kind === "code" && block.closed);
+  for (const end of ["", "`", "``"]) expect(closed(`\`\`\`mermaid\na\n${end}`)).toEqual([false]);
+  for (const end of ["```", "```\n", "````\n\n"]) expect(closed(`\`\`\`mermaid\na\n${end}`)).toEqual([true]);
+  expect(closed("~~~\na\n```")).toEqual([false]);
+});
+
+test("code in lists and quotations is complete once its closing fence is", () => {
+  for (const text of ["- a\n  ```mermaid\n  b", "> ```js\n> b\n> ``", "1. ```js\n   - b", "~~~\n```"]) {
+    expect(endsInCode(text), text).toBe(true);
+  }
+  for (const text of [
+    "a",
+    "- a\n  ```mermaid\n  b\n  ```",
+    "> ```js\n> b\n> ```\n",
+    "1. ```js\n   - b\n   ```\n2. c",
+  ]) {
+    expect(endsInCode(text), text).toBe(false);
   }
 });
 

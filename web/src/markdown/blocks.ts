@@ -21,6 +21,8 @@ export interface CodeBlock extends Common {
   kind: "code";
   language: string;
   code: string;
+  /** Whether its end was seen. */
+  closed: boolean;
 }
 
 export interface MathBlock extends Common {
@@ -35,6 +37,9 @@ const MATH: [opens: string, closes: string][] = [
 ];
 const ITEM = /^(?:[-*+]|\d{1,9}[.)])(?:\s|$)/;
 const INDENTED = /^(?: {2,}|\t)/;
+const QUOTED = /^(?:\s|>)+/;
+/** What precedes a block in a list or a quotation. */
+const NESTED = /^(?:\s|>|[-*+]\s|\d{1,9}[.)]\s)+/;
 const BLANK = /^\s*$/;
 /** Not a footnote, which is text. */
 const DEFINITION = /^ {0,3}\[(?!\^)[^\]\n]+\]:[ \t]+\S+.*$/gm;
@@ -75,6 +80,20 @@ export function continuesList(before: Block | undefined, { kind, source }: Block
 /** Link definitions, which every block may use. */
 export function definitionsIn(text: string): string {
   return text.includes("]:") ? (text.match(DEFINITION) ?? []).join("\n") : "";
+}
+
+/** Whether a text ends inside of a block of code, which may be in a list or a quotation. */
+export function endsInCode(text: string): boolean {
+  let fence = "";
+  for (const line of text.split("\n")) {
+    if (fence) {
+      const mark = line.replace(QUOTED, "").trim();
+      if (closesFence(mark, fence)) fence = "";
+    } else {
+      fence = FENCE.exec(line.replace(NESTED, ""))?.[1] ?? "";
+    }
+  }
+  return fence !== "";
 }
 
 interface Open {
@@ -150,7 +169,14 @@ function finished(open: Open, source: string): Block {
     const ending = inner.trimEnd().lastIndexOf("\n") + 1;
     const fence = closed || [...inner.slice(ending)].every((character) => character === open.closes[0]);
     const code = fence ? inner.slice(0, ending) : inner;
-    return { kind: "code", start, source, language: open.language.toLowerCase(), code: code.replace(/\n$/, "") };
+    return {
+      kind: "code",
+      start,
+      source,
+      language: open.language.toLowerCase(),
+      code: code.replace(/\n$/, ""),
+      closed,
+    };
   }
   // A formula without an end is text.
   if (open.kind === "math" && closed) return { kind: "math", start, source, tex: source.trim().slice(2, -2).trim() };

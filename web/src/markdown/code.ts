@@ -3,7 +3,7 @@
 import { TEXT } from "../text";
 import { copyText } from "../ui/copy";
 import type { CodeBlock } from "./blocks";
-import { canPreview, togglePreview } from "./preview";
+import { canPreview, isDiagram, togglePreview } from "./preview";
 
 /** Lines are in parts of about this many characters, so that only the last part of a growing block is laid out again. */
 const PART = 4_000;
@@ -13,7 +13,9 @@ const REST_MS = 400;
 
 const waiting = new WeakMap<HTMLElement, number>();
 
-export function codeFrame({ language, code }: Pick<CodeBlock, "language" | "code">): HTMLElement {
+type Shown = Pick<CodeBlock, "language" | "code" | "closed">;
+
+export function codeFrame({ language, code, closed }: Shown): HTMLElement {
   const frame = document.createElement("div");
   frame.className = "code";
   const head = document.createElement("div");
@@ -30,9 +32,11 @@ export function codeFrame({ language, code }: Pick<CodeBlock, "language" | "code
   head.append(name);
   if (canPreview(language)) {
     const preview = button(TEXT.markdown.preview, () => {
-      const isShown = togglePreview(frame, codeIn(frame).textContent ?? "");
-      preview.textContent = isShown ? TEXT.markdown.source : TEXT.markdown.preview;
+      togglePreview(frame, language, codeIn(frame).textContent ?? "", (isShown) => {
+        preview.textContent = isShown ? TEXT.markdown.source : TEXT.markdown.preview;
+      });
     });
+    preview.classList.add("code-preview");
     head.append(preview);
   }
   head.append(wrap, copy);
@@ -43,7 +47,7 @@ export function codeFrame({ language, code }: Pick<CodeBlock, "language" | "code
   pre.setAttribute("aria-label", TEXT.markdown.code(language));
   pre.append(document.createElement("code"));
   frame.append(head, pre);
-  growCode(frame, { language, code });
+  growCode(frame, { language, code, closed });
   return frame;
 }
 
@@ -64,7 +68,9 @@ function button(text: string, act: () => void): HTMLButtonElement {
 }
 
 /** Show more code in a frame that has its beginning. */
-export function growCode(frame: HTMLElement, { language, code }: Pick<CodeBlock, "language" | "code">): void {
+export function growCode(frame: HTMLElement, { language, code, closed }: Shown): void {
+  const preview = frame.querySelector<HTMLElement>(".code-preview");
+  if (preview && isDiagram(language)) preview.hidden = !closed && !frame.classList.contains("previewed");
   const element = codeIn(frame);
   const shown = element.textContent ?? "";
   if (element.dataset.coloured) {

@@ -123,7 +123,7 @@ function made(block: Block, definitions: string): HTMLElement {
     showFormula(element, true);
   } else {
     element.append(rendered(definitions ? `${block.source}\n\n${definitions}` : block.source));
-    decorate(element);
+    decorate(element, block.source);
   }
   return element;
 }

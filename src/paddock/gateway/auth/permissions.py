@@ -37,6 +37,7 @@ OPERATIONS: Final[Permissions] = {
         "GET /icon-maskable-512.png",
         "GET /manifest.webmanifest",
         "GET /page-worker.js",
+        "GET /diagram.html",
         "GET /preview.html",
         "GET /sw.js",
         "GET /assets/{name}",

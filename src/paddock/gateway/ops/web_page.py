@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gzip
 import hashlib
 import re
@@ -24,6 +25,7 @@ _REFERENCE: Final = Path(__file__).parent / "reference"
 _NO_SERVICE_WORKER: Final = Path(__file__).parent / "no_service_worker.js"
 _INDEX: Final = "index.html"
 _PREVIEW: Final = "preview.html"
+_DIAGRAM: Final = "diagram.html"
 _SINGLE: Final = (
     "icon.svg",
     "icon-192.png",
@@ -32,6 +34,7 @@ _SINGLE: Final = (
     "manifest.webmanifest",
     "page-worker.js",
     _PREVIEW,
+    _DIAGRAM,
 )
 """The files beside the page. Their names are known elsewhere, so they have no hash."""
 _POLICY: Final = "; ".join(
@@ -66,6 +69,20 @@ _PREVIEW_POLICY: Final = "; ".join(
         "sandbox allow-scripts",
     )
 )
+# Of the frame that draws diagrams: it runs its own script, and the library that the page sends, as a blob. Text that a
+# model wrote runs nothing.
+_DIAGRAM_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src {hashes} blob:",
+        "style-src 'unsafe-inline'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'self'",
+        "sandbox allow-scripts",
+    )
+)
+_INLINE_SCRIPT: Final = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 # Not Python's table, which depends on the machine: browsers refuse scripts of another type.
 _TYPES: Final = {
     ".css": "text/css",
@@ -102,11 +119,21 @@ class StaticFile:
         compressed = gzip.compress(self.content, mtime=0)
         return compressed if len(compressed) < len(self.content) else None
 
+    @cached_property
+    def _policy(self) -> str:
+        if self.name == _PREVIEW:
+            return _PREVIEW_POLICY
+        if self.name == _DIAGRAM:
+            digests = (hashlib.sha256(script).digest() for script in _INLINE_SCRIPT.findall(self.content))
+            hashes = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+            return _DIAGRAM_POLICY.format(hashes=hashes)
+        return _POLICY
+
     @property
     def headers(self) -> dict[str, str]:
         return {
             "Cache-Control": _FOREVER if self.name.startswith("assets/") else _ASK_AGAIN,
-            "Content-Security-Policy": _PREVIEW_POLICY if self.name == _PREVIEW else _POLICY,
+            "Content-Security-Policy": self._policy,
             "Vary": "Accept-Encoding",
         }
 
