@@ -2,16 +2,18 @@ import { useEffect } from "preact/hooks";
 import { Chat } from "../chat/Chat";
 import { searchHistory } from "../chat/panels";
 import { Live } from "../live/Live";
-import { Manage } from "../manage/Manage";
 import { Playground } from "../playground/Playground";
 import { TEXT } from "../text";
 import { Icon, IconButton, type IconName } from "../ui/Icon";
+import { later } from "../ui/later";
 import { Notices } from "../ui/notices";
 import { nextTheme, type Theme, theme } from "../ui/theme";
 import { KeyDialog } from "./KeyDialog";
 import { onKeys } from "./keys";
 import { backTo, href, route, type View } from "./route";
 import { Shortcuts, showShortcuts } from "./Shortcuts";
+
+const Manage = later(async () => (await import("../manage/Manage")).Manage);
 
 const VIEWS: { view: View; name: string }[] = [
   { view: "chat", name: TEXT.app.views.chat },
