@@ -11,6 +11,7 @@ ALERTS = (Path(__file__).parents[2] / "deploy/prometheus/alerts.yml").read_text(
 
 _NOT_ABOUT_ANSWERS = {
     *("batches_unavailable", "buffers_full", "model_loading", "not_supported", "server_stopping", "storage_full"),
+    *("mcp_server_failed", "mcp_server_timeout", "mcp_server_unreachable"),  # paddock_mcp_calls_total counts these
     "too_many_connections",
 }
 
