@@ -143,9 +143,30 @@ def test_answers_go_on_while_another_conversation_is_open(page: Page, slow_serve
     page.get_by_role("button", name="New chat").click()
     ask(page, "say: here")
     expect(text_of(answered(page))).to_have_text("here")
-    # By the keyboard: entries move up when their answers grow.
-    entries(page).filter(has_text="a slow answer").get_by_role("link").press("Enter")
+    # In one step: the entry moves up when its answer grows, also between a focus and a key.
+    entries(page).filter(has_text="a slow answer").get_by_role("link").dispatch_event("click")
     expect(text_of(answered(page))).to_have_text("a slow answer that is written while one looks elsewhere")
+
+
+def test_what_is_typed_at_once_belongs_to_the_new_chat(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    ask(page, "say: first")
+    expect(text_of(answered(page))).to_have_text("first")
+    page.evaluate(
+        """() => {
+            document.querySelector(".new-chat").click();
+            const box = document.getElementById("composer");
+            box.value = "say: second";
+            box.dispatchEvent(new InputEvent("input", { bubbles: true }));
+        }"""
+    )
+    expect(answers(page)).to_have_count(0)
+    expect(composer(page)).to_have_value("say: second")
+    composer(page).press("Enter")
+    expect(text_of(answered(page))).to_have_text("second")
+    entries(page).filter(has_text="first").get_by_role("link").dispatch_event("click")
+    expect(text_of(answered(page))).to_have_text("first")
+    expect(composer(page)).to_have_value("")
 
 
 def test_markdown_code_tables_and_formulas(page: Page, fake_server: Server) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from tests.page.axe import serious_findings
-from tests.page.chatting import answered, ask, body_of, entries, text_of
+from tests.page.chatting import answered, answers, ask, body_of, entries, text_of
 from tests.server import Server
 from tests.tiers import full
 
@@ -82,7 +82,7 @@ def test_chats_are_pinned_moved_exported_and_deleted_together(page: Page, fake_s
     expect(text_of(answered(page))).to_have_text("An answer")
 
     page.get_by_role("link", name="Live").click()
-    expect(page.get_by_role("article")).to_have_count(0)
+    expect(answers(page)).to_have_count(0)
     page.keyboard.press("Control+k")
     expect(page.get_by_role("searchbox", name="Search history")).to_be_focused()
     page.keyboard.type("beta")

@@ -190,7 +190,8 @@ export function Composer() {
           placeholder={TEXT.composer.placeholder(model.value?.id)}
           value={text}
           enterkeyhint={isTouch() ? "enter" : "send"}
-          onInput={({ currentTarget }) => changeDraft(place, { text: currentTarget.value })}
+          // Not `place`: another conversation may have been opened since this was rendered.
+          onInput={({ currentTarget }) => changeDraft(wanted.peek() ?? NEW, { text: currentTarget.value })}
           onKeyDown={pressed}
           onPaste={(event) => {
             const pasted = [...(event.clipboardData?.files ?? [])];

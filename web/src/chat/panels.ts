@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { href } from "../app/route";
+import { open } from "./session";
 
 export const settingsOpen = signal(false);
 
@@ -9,6 +10,8 @@ export const settingsOpen = signal(false);
 export const historyOpen = signal(false);
 
 export function newChat(): void {
+  // Now, not when the new address is noticed: what is typed until then belongs to the new chat.
+  void open(null);
   location.hash = href("chat");
   historyOpen.value = false;
   focusComposer();
