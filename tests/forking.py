@@ -139,6 +139,12 @@ def _become_command(request: dict[str, Any], output: int, errors: int, status: i
 def _main(descriptor: int) -> None:
     for name in _PRELOADED:
         __import__(name)
+    # The first application imports more, and fills caches.
+    from paddock.config import Settings
+    from paddock.fleet import Catalogue, Fleet, Rules
+    from paddock.gateway.app import create_app
+
+    create_app(Settings(), Fleet(Catalogue([]), Rules()), Settings)
     gc.freeze()
     arguments = _serve_forks(socket.socket(fileno=descriptor))
     if arguments is not None:

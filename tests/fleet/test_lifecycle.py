@@ -13,6 +13,7 @@ from paddock.errors import (
     ContextLengthExceeded,
     InsufficientMemory,
     ModelCrashing,
+    ModelLoadFailed,
     ModelLoading,
     OutOfMemory,
     PaddockError,
@@ -20,6 +21,7 @@ from paddock.errors import (
 )
 from paddock.fleet import Catalogue, Fleet, Rules
 from paddock.fleet.catalogue.kinds import RequestedKind
+from paddock.fleet.lifecycle.starter import Starter
 from paddock.types import PoolRequest, TextPrompt
 from tests.fleet.fleets import MIB, NO_LIMIT, TWO_SECONDS, begin, model, open_fleet, pid_of, run, states, text, until
 from tests.server import alive
@@ -37,6 +39,35 @@ def test_an_idle_model_is_unloaded_with_its_process() -> None:
             await until(lambda: states(fleet)["a"] == "unloaded", "the unload")
             assert not alive(pid)
             assert states(fleet)["b"] == "loaded"
+            assert await text(fleet, "a")
+
+    run(scenario())
+
+
+def test_a_model_that_was_loaded_without_a_request_is_unloaded() -> None:
+    """As `preload` does. Nothing else happens that would check the idle models."""
+
+    async def scenario() -> None:
+        async with open_fleet(model("a", idle_timeout=0.3)) as fleet:
+            await fleet.load(fleet.catalogue.find("a"))
+            assert states(fleet)["a"] == "loaded"
+            await until(lambda: states(fleet)["a"] == "unloaded", "the unload")
+
+    run(scenario())
+
+
+def test_an_unexpected_error_ends_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    async def scenario() -> None:
+        async with open_fleet(model("a")) as fleet:
+            with monkeypatch.context() as patch:
+                patch.setattr(Starter, "start", fail)
+                with pytest.raises(ModelLoadFailed, match="a bug"):
+                    await text(fleet, "a")
+            assert states(fleet)["a"] == "unloaded"
+            await asyncio.sleep(1.1)  # a load that failed is not repeated at once
             assert await text(fleet, "a")
 
     run(scenario())

@@ -47,6 +47,23 @@ def test_unload_cancels_a_load() -> None:
     run(scenario())
 
 
+def test_a_request_after_the_unload_of_a_loading_model_loads_it_again() -> None:
+    """Also if it comes before the cancelled load has ended."""
+
+    async def scenario() -> None:
+        async with open_fleet(model("a", "load=1")) as fleet:
+            waiting = asyncio.ensure_future(text(fleet, "a"))
+            await until(lambda: states(fleet)["a"] == "loading", "the load")
+            unloading = asyncio.ensure_future(fleet.unload(fleet.catalogue.find("a")))
+            await asyncio.sleep(0)
+            assert await text(fleet, "a", "say: x") == "x"
+            assert await unloading
+            with pytest.raises(ModelUnloaded):
+                await waiting
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("steps", range(5))
 def test_a_load_can_be_cancelled_at_any_time(steps: int) -> None:
     """Also before its task has run its first step."""

@@ -13,6 +13,7 @@ import pytest
 
 from paddock.gateway.ops.systemd import Notifier
 from tests.server import Server
+from tests.tiers import full
 
 
 class _Systemd:
@@ -49,6 +50,7 @@ def systemd(address: str) -> Iterator[_Systemd]:
     receiver.close()
 
 
+@full
 def test_ready_reload_watchdog_and_stop_are_reported(systemd: _Systemd, address: str) -> None:
     watchdog = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "200000"}
     with Server("-m", "fake:", env=watchdog) as server:
@@ -64,6 +66,13 @@ def test_ready_reload_watchdog_and_stop_are_reported(systemd: _Systemd, address:
         assert b"NOTIFY_SOCKET" not in inherited and b"WATCHDOG_USEC" not in inherited
         server.process.send_signal(signal.SIGTERM)
         assert systemd.receive_until("STOPPING")["STOPPING"] == "1"
+
+
+def test_a_server_that_the_watchdog_ends_leaves_its_stacks_in_the_log() -> None:
+    with Server("-m", "fake:") as server:
+        assert server.stop(signal.SIGABRT) == -signal.SIGABRT
+        assert "Fatal Python error: Aborted" in server.output
+        assert any("gateway/server.py" in line for line in server.output)
 
 
 @pytest.mark.parametrize(

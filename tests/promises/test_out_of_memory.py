@@ -6,13 +6,15 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from tests.server import Server, chat_body, wait_for
+from tests.server import Server, chat_body, child_workers, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 
@@ -41,6 +43,34 @@ def test_a_worker_killed_during_its_load() -> None:
         error = response.json()["error"]
         assert error["code"] == "out_of_memory"
         assert "memory" in error["message"]
+
+
+@full
+def test_who_starts_the_server_may_ignore_ended_children(tmp_path: Path) -> None:
+    """Some supervisors do. Then the system tells nobody how a process ended, unless the server wants to know."""
+    command = [
+        sys.executable,
+        "-m",
+        "paddock",
+        "serve",
+        "-m",
+        "fake:load=60",
+        "--port",
+        "0",
+        "--data-dir",
+        str(tmp_path),
+    ]
+    previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    finally:
+        signal.signal(signal.SIGCHLD, previous)
+    with process, process.stdout as output:  # type: ignore[union-attr]
+        wait_for(lambda: child_workers(process.pid), 30, "the worker to start")
+        (worker,) = child_workers(process.pid)
+        os.kill(worker, signal.SIGKILL)
+        log = output.read()  # without its only model the server ends
+    assert "killed (SIGKILL), probably because memory ran out" in log, log
 
 
 def test_a_load_timeout_is_not_out_of_memory(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+
 import click
 
 from paddock import __version__
@@ -39,3 +41,5 @@ _PLUGINS = {"bench": "paddock-lab", "lab": "paddock-lab"}
 @click.version_option(__version__, prog_name="paddock")
 def main() -> None:
     """Serve every GGUF model on a machine from one server."""
+    # Who started this process may ignore it; then nobody learns how a worker or the trial of a library ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import os
 import resource
 import signal
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -48,6 +50,8 @@ def serve(
 
     Raises `StartupError` before anything has been started, or when the only model cannot be loaded at the start.
     """
+    if sys.__stderr__ is not None:  # systemd ends a server that hangs with SIGABRT; the journal then says where it hung
+        faulthandler.enable(sys.__stderr__)
     catalogue = open_catalogue(
         settings.model_manager,
         verbose=settings.server.log_level == "DEBUG",

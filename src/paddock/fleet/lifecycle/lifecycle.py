@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 
 import structlog
 
-from paddock.errors import ModelLoading, ModelUnloaded, OutOfMemory, PaddockError
+from paddock.errors import ModelLoadFailed, ModelLoading, ModelUnloaded, OutOfMemory, PaddockError
 from paddock.failures import Failures
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.broadcast import Broadcast
@@ -131,6 +131,8 @@ class Lifecycle:
             ) from None
         finally:
             del state.waiting[waiter]
+            if not state.waiting:  # from now on it may be idle; the caller uses the worker first
+                asyncio.get_running_loop().call_soon(self._reconcile)
 
     async def reserve_embeddings(self, name: str) -> None:
         """Count the memory for embeddings of a model that generates. Raises `InsufficientMemory`."""
@@ -303,21 +305,20 @@ class Lifecycle:
     def _on_task_done(self, state: ModelState, task: asyncio.Task[None]) -> None:
         """Handle a task that was cancelled before its first step, which cannot handle it itself."""
         if task.cancelled() and state.task is task:
-            self._load_cancelled(state)
+            self._mark_unloaded(state)
             self._reconcile()
 
-    def _load_cancelled(self, state: ModelState) -> None:
-        """Fail the waiting requests, unless the model is to be loaded with new settings."""
-        if state.next is state.model:
-            name = state.model.name
-            state.refuse_waiting(ModelUnloaded(f"{name} was unloaded while it was loading", retry_after=1))
-        self._mark_unloaded(state)
-
     def _request_unload(self, state: ModelState) -> None:
+        """Of a model that loads, the waiting requests fail, unless it is to be loaded with new settings. Requests that
+        come from now on load it again.
+        """
         state.unload_requested = True
         if state.phase == "loaded":
             self._start_unload(state)
         elif state.phase == "loading" and state.task is not None:
+            if state.next is state.model:
+                name = state.model.name
+                state.refuse_waiting(ModelUnloaded(f"{name} was unloaded while it was loading", retry_after=1))
             state.task.cancel()
 
     def _start_unload(self, state: ModelState) -> None:
@@ -343,21 +344,27 @@ class Lifecycle:
 
     async def _load(self, state: ModelState) -> None:
         model, started = state.model, time.monotonic()
-        record = self.records.of(model.name)
         _log.info("loading", model=model.name, **sizes_for_log(needs=state.needs or {}))
         try:
             worker = await self._start_worker(state)
         except asyncio.CancelledError:
-            self._load_cancelled(state)
-        except PaddockError as error:
-            state.failures.failed(error.message, time.monotonic())
-            record.load_failures[error.code] += 1
-            _log.error("load failed", model=model.name, error=error.message)
-            state.refuse_waiting(error)
             self._mark_unloaded(state)
+        except PaddockError as error:
+            self._fail_load(state, error)
+        except Exception as error:  # a bug must not leave the model loading for ever
+            _log.exception("load failed with an unexpected error", model=model.name)
+            self._fail_load(state, ModelLoadFailed(f"{type(error).__name__}: {error}"))
         else:
             self._mark_loaded(state, worker, time.monotonic() - started)
         self._reconcile()
+
+    def _fail_load(self, state: ModelState, error: PaddockError) -> None:
+        name = state.model.name
+        state.failures.failed(error.message, time.monotonic())
+        self.records.of(name).load_failures[error.code] += 1
+        _log.error("load failed", model=name, error=error.message)
+        state.refuse_waiting(error)
+        self._mark_unloaded(state)
 
     async def _start_worker(self, state: ModelState) -> WorkerProcess:
         """If memory runs out, retry once after unloading the idle models."""

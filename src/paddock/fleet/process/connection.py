@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import socket
 import sys
@@ -14,6 +13,7 @@ from typing import IO, Protocol, cast
 import structlog
 
 from paddock.errors import ModelLoadFailed
+from paddock.fleet.process.child import Child
 from paddock.fleet.process.environment import environment
 from paddock.fleet.process.output import parse_line
 from paddock.types import EngineOptions
@@ -41,7 +41,7 @@ class Connection(asyncio.Protocol):
         self.output: deque[str] = deque(maxlen=_OUTPUT_LINES)
         """The last lines of its output."""
         self.killed = False
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Child | None = None
         self._transport: asyncio.Transport | None = None
         self._reader = reader_for_gateway()
         self._output_reader: asyncio.Task[None] | None = None
@@ -62,14 +62,13 @@ class Connection(asyncio.Protocol):
         lock = self._cpu_lock_file.fileno()
         try:
             with theirs:
-                # -P: a file in the working directory must not shadow a module. Own session: Ctrl-C must not reach it.
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()), str(lock),
-                    *(["ahead"] if ahead else []),
-                    pass_fds=(theirs.fileno(), lock), start_new_session=True,
+                # -P: a file in the working directory must not shadow a module.
+                command = [sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()), str(lock)]
+                self._process = Child(
+                    [*command, "ahead"] if ahead else command,
+                    pass_fds=(theirs.fileno(), lock),
                     env=environment(options),
-                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-                )  # fmt: skip
+                )
             self._output_reader = self._start_task(self._read_output())
             await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
         except OSError as error:
@@ -86,8 +85,7 @@ class Connection(asyncio.Protocol):
     def kill(self) -> None:
         self.killed = True
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._process.kill()
 
     async def exit_status(self, more_seconds: float = 0.0) -> int:
         """Wait for the process to end; kill it if it takes too long."""
@@ -134,8 +132,7 @@ class Connection(asyncio.Protocol):
 
     async def _read_output(self) -> None:
         assert self._process is not None, "the process was started"
-        assert self._process.stdout is not None, "its output is a pipe"
-        while line := await _read_line(self._process.stdout):
+        while line := await _read_line(self._process.output):
             level, message, fields = parse_line(line.decode("utf-8", "replace").rstrip())
             self.output.append(message)
             getattr(_log, level)(message, model=self.model, pid=self.pid, **fields)
