@@ -22,6 +22,7 @@ from paddock.cli.batches.records import BadInput, records, write_records
 from paddock.cli.batches.tables import Results, answered
 from paddock.cli.chat.server import ServerUnreachable
 from tests.server import Server, wait_for
+from tests.tiers import full
 
 _PADDOCK = (sys.executable, "-m", "paddock", "batch")
 
@@ -108,6 +109,26 @@ def test_a_refused_file_is_explained(fake_server: Server, tmp_path: Path) -> Non
     assert not (tmp_path / "in.output.jsonl").exists()
 
 
+@full
+@pytest.mark.parametrize("others", [[], ["hello"]])
+def test_lines_that_fail_are_counted_and_the_first_is_explained(
+    fake_server: Server, tmp_path: Path, others: list[str]
+) -> None:
+    texts = ["x" * 100_000, *others]
+    _write(tmp_path / "in.jsonl", [_line(f"line-{number}", text) for number, text in enumerate(texts)])
+    done = run_batch("run", "in.jsonl", "-m", "fake", "-o", "out.jsonl", cwd=tmp_path, url=fake_server.url)
+    assert done.returncode == 1
+    assert "1 failed, see out.errors.jsonl; the first: line-0: the prompt is too long" in done.stderr
+    assert _read(tmp_path / "out.errors.jsonl")[0]["custom_id"] == "line-0"
+    assert ("out.jsonl: " in done.stderr) == bool(others) == (tmp_path / "out.jsonl").exists()
+
+    (tmp_path / "in.csv").write_text("text\n" + "\n".join(texts) + "\n", "utf-8")
+    done = run_batch("run", "in.csv", "-m", "fake", "--prompt", "{text}", cwd=tmp_path, url=fake_server.url)
+    assert done.returncode == 1
+    assert "1 failed, see the column error; the first: row-1: the prompt is too long" in done.stderr
+
+
+@full
 def test_without_a_server_one_is_started_and_an_interrupted_run_goes_on(
     tmp_path: Path, tiny_models: dict[str, Path]
 ) -> None:

@@ -19,7 +19,7 @@ from paddock.cli.batches.api import BatchApi
 from paddock.cli.batches.following import follow
 from paddock.cli.batches.lines import Prompt, batch_lines, endpoint_of, settings
 from paddock.cli.batches.records import SUFFIXES, BadInput, check_format, write_records
-from paddock.cli.batches.tables import Results, answered, columns
+from paddock.cli.batches.tables import Results, answered, columns, first_failure
 from paddock.cli.batches.work import Lines
 from paddock.cli.chat.server import Server, configured_server, started_server
 from paddock.cli.common import json_option
@@ -44,7 +44,11 @@ _INPUT: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--set", "parameters", multiple=True, metavar="NAME=VALUE", help="Such as max_tokens=50. For --prompt."
     ),
-    click.option("--deterministic", is_flag=True, help="The same input gives the same bytes again."),
+    click.option(
+        "--deterministic",
+        is_flag=True,
+        help="The same lines give the same bytes again. Where the chat template prints the date, on the same day.",
+    ),
     click.option("--window", metavar="TIME", default="24h", show_default=True, help="It expires after this time."),
 )
 
@@ -113,7 +117,7 @@ def run(
             api = BatchApi(server)
             batch = follow(api, lines.batch(api, window))
             _report_mistakes(batch)
-            _write(api, batch, work, output, table=file if is_table else None, properties=_properties(schema))
+            failure = _write(api, batch, work, output, table=file if is_table else None, properties=_properties(schema))
     except KeyboardInterrupt:
         click.echo("\npaddock: interrupted. The same command goes on where it was.", err=True)
         raise SystemExit(_INTERRUPTED) from None
@@ -122,7 +126,11 @@ def run(
         raise click.ClickException(f"{file.name}: {error}") from None
     shutil.rmtree(work)
     counts = batch["request_counts"]
-    click.echo(f"{output}: {counts['completed']:,} of {counts['total']:,} answered", err=True)
+    answered_lines = f"{counts['completed']:,} of {counts['total']:,} answered"
+    click.echo(f"{output}: {answered_lines}" if output.exists() else answered_lines, err=True)
+    if counts["failed"]:
+        place = "the column error" if is_table else str(_errors_path(output))
+        click.echo(f"{counts['failed']:,} failed, see {place}; the first: {failure}", err=True)
     if batch.get("last_receipt"):
         click.echo(f"last receipt: {batch['last_receipt']}", err=True)
     if batch["status"] != "completed" or counts["failed"]:
@@ -303,12 +311,11 @@ def _check_output(path: Path) -> None:
 
 def _write(
     api: BatchApi, batch: dict[str, Any], work: Path, output: Path, *, table: Path | None, properties: dict[str, Any]
-) -> None:
-    """With the `table` of the records, the answers are more columns of it."""
+) -> str:
+    """With the `table` of the records, the answers are more columns of it. Returns the first failure."""
     if table is None:
         api.fetch(batch["output_file_id"], output)
-        api.fetch(batch["error_file_id"], _errors_path(output))
-        return
+        return first_failure(api.fetch(batch["error_file_id"], _errors_path(output)))
     fetched = (
         api.fetch(batch["output_file_id"], work / "output.jsonl"),
         api.fetch(batch["error_file_id"], work / "errors.jsonl"),
@@ -319,6 +326,7 @@ def _write(
     write_records(part, rows, source=table, added=columns(properties))
     results.close()
     part.replace(output)
+    return first_failure(fetched[1])
 
 
 def _errors_path(output: Path) -> Path:

@@ -37,7 +37,7 @@ def _refused(reason: str, *specs: str) -> Iterator[LlamaOption]:
 
 
 _MATCHES = "how long a repetition must be before its continuation is guessed is learned from the guesses"
-_NO_TOOLS = "this server runs no tools and no MCP servers: the client runs the tools that a model calls"
+_NO_TOOLS = "this server starts no tools: name MCP servers that are reached over HTTP with --mcp NAME=URL"
 _NO_VIDEO = "this server reads images and audio, but no video"
 
 OPTIONS: tuple[LlamaOption, ...] = (
@@ -47,7 +47,10 @@ OPTIONS: tuple[LlamaOption, ...] = (
     *_not_needed("libllama no longer defragments its cache", "-dt --defrag-thold N LLAMA_ARG_DEFRAG_THOLD"),
     *_not_needed("the event loop needs no threads per connection", "--threads-http N LLAMA_ARG_THREADS_HTTP"),
     *_not_needed("the log has a format of its own (--log-format)", "--log-prefix --no-log-prefix LLAMA_ARG_LOG_PREFIX"),
-    *_not_needed("tokens are sampled on the CPU", "-bs --backend-sampling LLAMA_ARG_BACKEND_SAMPLING"),
+    *_not_needed(
+        "on a GPU the likeliest tokens are found there by default",
+        "-bs --backend-sampling LLAMA_ARG_BACKEND_SAMPLING",
+    ),
     *_not_needed(
         "idle prefixes and snapshots are always kept, within --cache-ram",
         "--cache-idle-slots --no-cache-idle-slots LLAMA_ARG_CACHE_IDLE_SLOTS",

@@ -53,6 +53,15 @@ def answer_of(line: Mapping[str, Any]) -> tuple[str | None, str | None]:
     return None, problem.get("message") or "failed"
 
 
+def first_failure(errors: Path | None) -> str:
+    """The `custom_id` of the first line of a file of errors, and what went wrong. Empty: no line failed."""
+    if errors is None:
+        return ""
+    with errors.open("rb") as file:
+        line = msgspec.json.decode(file.readline())
+    return f"{line['custom_id']}: {answer_of(line)[1]}"
+
+
 def columns(properties: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that `answered` adds, with their JSON schemas: the `properties` of the answers, or their text."""
     text = {"type": "string"}
