@@ -43,6 +43,7 @@ def harnesses(
         harness.close()
 
 
+@full
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_an_answer_is_the_same_with_and_without_drafts(
     harnesses: tuple[Harness, Harness], draft: Path, temperature: float

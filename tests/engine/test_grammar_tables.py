@@ -15,7 +15,7 @@ from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from paddock.engine import grammar_tables
 from paddock.engine.grammar_tables import build_tokenizer, is_lock_free
-from tests.tiers import examples
+from tests.tiers import examples, full
 
 _SCHEMA = {
     "type": "object",
@@ -55,6 +55,7 @@ def test_this_release_of_llguidance_is_known() -> None:
     assert is_lock_free()
 
 
+@full
 @examples(100)
 @given(_texts, st.sampled_from(_GRAMMARS), st.sets(st.integers(0, 254), max_size=3), st.data())
 def test_masks_are_those_of_the_python_package(

@@ -17,6 +17,7 @@ from paddock.types import Forget, Fork, MediaSpan
 from tests import tiny_models, tiny_projectors
 from tests.engine.media_harness import EXACT, LAYOUTS, Media
 from tests.options import draft_params
+from tests.tiers import full
 from tests.tiny_projectors import picture, sound
 
 KINDS = {
@@ -81,6 +82,7 @@ def test_tokens_are_those_of_the_library(open_media: Callable[..., Media], kind:
     assert [media.answers[id] for id in range(len(PROMPTS))] == expected
 
 
+@full
 def test_audio(open_media: Callable[..., Media]) -> None:
     """Half a minute is a chunk. What it shares is as with images."""
     media = open_media("ultravox")

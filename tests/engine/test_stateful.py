@@ -217,6 +217,7 @@ def _check_accounts(harness: Harness, *, bound: int) -> None:
     assert expected - spare <= memory.held_bytes <= expected <= bound
 
 
+@full
 @pytest.mark.usefixtures("reuse")
 def test_answers_to_one_prompt_do_not_run_out_of_windows(tiny_models: dict[str, Path]) -> None:
     """They share the prompt, and the windowed layers have cells for little more than one window per sequence."""

@@ -42,8 +42,8 @@ _View = tuple[list[tuple[Span, int, int]], Bytes]
 class CheckpointMemory(PrefixMemory):
     """Carries out the cache operations of the scheduler. Belongs to the engine thread."""
 
-    def __init__(self, context: Any, *, unified: bool, window: int, scratch: int) -> None:
-        super().__init__(context, unified=unified, on_gpu=False, scratch=scratch)
+    def __init__(self, context: Any, *, unified: bool, on_gpu: bool, window: int, scratch: int) -> None:
+        super().__init__(context, unified=unified, on_gpu=on_gpu, scratch=scratch)
         self._window = window
         self._checkpoints: dict[int, Bytes] = {}
         self._nothing: Bytes = np.empty(0, np.uint8)
@@ -85,7 +85,7 @@ class CheckpointMemory(PrefixMemory):
             keys = whole[: len(whole) - len(rest) + _HEADER]
             self.has_keys = len(keys) > _HEADER
             if self.has_keys:
-                self._format = StateFormat.learn(keys.tobytes(), _PROBE)
+                self._format = StateFormat.learn(keys.tobytes(), _PROBE, self._threads)
             per_token = (len(rest) - len(half_rest)) // (_PROBE - _PROBE // 2)
             self.snapshot = SnapshotSize(len(rest) - per_token * _PROBE, 0, per_token, self._window)
             if per_token and not self._window:

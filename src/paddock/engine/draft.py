@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,7 +17,9 @@ import numpy.typing as npt
 
 from paddock.engine.batch import Batch
 from paddock.engine.libllama import lib
+from paddock.engine.loading import computes_on_cpu, context_params, has_indivisible_state, load_model, new_context
 from paddock.engine.vocab import LlamaVocab
+from paddock.errors import ModelLoadFailed
 from paddock.types import DraftParams, EngineOptions, Span
 
 # With more generating requests than this, drafts cost more than they save: a CPU soon becomes compute-bound
@@ -30,7 +33,7 @@ _MAX_SIZE_DIFFERENCE = 128
 _FIRST_TEXT = 5
 
 
-def draft_options(options: EngineOptions, *, on_gpu: bool) -> EngineOptions:
+def _draft_options(options: EngineOptions, *, on_gpu: bool) -> EngineOptions:
     """The options of a draft model: the same context, with as many sequences and as large a batch as it needs."""
     n_batch = _PREFILL_ON_GPU if on_gpu else _PREFILL_ON_CPU
     return msgspec.structs.replace(
@@ -41,7 +44,7 @@ def draft_options(options: EngineOptions, *, on_gpu: bool) -> EngineOptions:
     )
 
 
-def why_unfit(target: LlamaVocab, draft: LlamaVocab) -> str:
+def _why_unfit(target: LlamaVocab, draft: LlamaVocab) -> str:
     """Why the two vocabularies differ. Empty: they are the same."""
     if (ours := target.kind()) != (theirs := draft.kind()):
         return f"its vocabulary is of another kind ({theirs} instead of {ours})"
@@ -92,14 +95,15 @@ class Drafter:
     thread. Adapters do not apply to it.
     """
 
-    def __init__(self, model: Any, context: Any, *, slots: int, n_vocab: int, end_tokens: frozenset[int]) -> None:
+    def __init__(self, model: Any, context: Any, *, slots: int, target: LlamaVocab, is_cpu_bound: bool) -> None:
         self._model = model
         self._context = context
         self._memory = lib.llama_get_memory(context)
         self._n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)))
-        self._shared_vocab = min(n_vocab, self._n_vocab)
+        self._shared_vocab = min(target.size, self._n_vocab)
         """Only one of the models has the token ids from here on."""
-        self._end_tokens = end_tokens
+        self._end_tokens = target.end_tokens
+        self.is_cpu_bound = is_cpu_bound
         self._cells = int(lib.llama_n_ctx(context))
         self._longest = min(self._cells, int(lib.llama_model_n_ctx_train(model)))
         self._batch = Batch(int(lib.llama_n_batch(context)))
@@ -109,6 +113,30 @@ class Drafter:
         """The most recently used comes last."""
         self._decode([Span(0, 0, [0])])  # a build that does not work on this machine dies here, while loading
         lib.llama_memory_clear(self._memory, True)
+
+    @classmethod
+    def open(cls, options: EngineOptions, target: LlamaVocab, *, n_ctx: int, on_gpu: bool) -> Drafter:
+        """Load the draft model of these options. Raises `ModelLoadFailed` if it does not fit the model whose vocabulary
+        is given.
+        """
+        path = Path(options.model_draft)
+        options = _draft_options(options, on_gpu=on_gpu)
+        model = load_model(path, options, lambda _: None)
+        unfit = _why_unfit(target, LlamaVocab(model))
+        if has_indivisible_state(model):
+            unfit = "its memory cannot be cut"
+        if unfit:
+            raise ModelLoadFailed(f"{path.name} cannot be the draft model: {unfit}")
+        trained = options.longest_context(int(lib.llama_model_n_ctx_train(model)))
+        n_ctx = min(n_ctx, trained * options.parallel)
+        params = context_params(options, n_ctx=n_ctx, n_batch=min(options.n_batch, n_ctx), unified=True)
+        return cls(
+            model,
+            new_context(model, params, options),
+            slots=options.parallel,
+            target=target,
+            is_cpu_bound=computes_on_cpu(model, options.n_gpu_layers),
+        )
 
     def propose(self, spans: Sequence[Span]) -> None:
         """Draft tokens for the spans that allow it, greedily, one token of all spans per pass. A new prompt is computed

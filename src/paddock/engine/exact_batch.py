@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from paddock.engine.batch import Batch
 from paddock.engine.libllama import lib
+from paddock.engine.loading import LoadedAdapters, context_params, new_context
 from paddock.engine.prefix_memory import PrefixMemory
-from paddock.types import Forget, Span
+from paddock.types import EngineOptions, Forget, Span
 
-PROBE_CONTEXT = 1024
+_MOST = 8
+_PROBE_CONTEXT = 1024
 _SEED_TOKENS = 8
 _LONG = 640  # more than the 512 cells from which CPU attention splits a single query differently
 _LONGER = 960
@@ -24,6 +27,23 @@ _LENGTHS = (_SEED_TOKENS, _LONG, _LONGER)
 _TOKEN = 1
 
 Rows = npt.NDArray[np.float32]
+
+
+def probe_exact_batch(model: Any, options: EngineOptions, adapters: LoadedAdapters, *, n_vocab: int) -> int:
+    """How many answers in streams of their own may share a step, tried in a context like the real one, without and with
+    all adapters.
+    """
+    most = min(options.parallel, _MOST)
+    options = msgspec.structs.replace(options, parallel=most)
+    params = context_params(options, n_ctx=most * _PROBE_CONTEXT, n_batch=64, unified=False)
+    for applied in {(), adapters.all}:
+        context = new_context(model, params, options)
+        try:
+            adapters.apply(context, applied)
+            most = max_exact_batch(context, n_vocab=n_vocab, most=most)
+        finally:
+            lib.llama_free(context)
+    return most
 
 
 def max_exact_batch(context: Any, *, n_vocab: int, most: int) -> int:

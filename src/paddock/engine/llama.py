@@ -13,12 +13,11 @@ import numpy.typing as npt
 
 from paddock.engine import library
 from paddock.engine.batch import Batch, padded_sizes, paired_sizes
-from paddock.engine.checkpoint_memory import CheckpointMemory
 from paddock.engine.device_selection import DeviceSelection, wants_selection
 from paddock.engine.devices import has_gpu_device
-from paddock.engine.draft import Drafter, draft_options, why_unfit
+from paddock.engine.draft import Drafter
 from paddock.engine.empty_pages import added, anonymous_ranges, release
-from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
+from paddock.engine.exact_batch import probe_exact_batch
 from paddock.engine.fingerprint import decisive_options, fingerprint, origin, stamps
 from paddock.engine.forced_tokens import cut_drafts, draft_by_grammar
 from paddock.engine.grammar import Grammar, GrammarSource
@@ -35,6 +34,7 @@ from paddock.engine.loading import (
     original_context,
     unusual_context,
 )
+from paddock.engine.open_memory import cache_shape, open_memory
 from paddock.engine.outputs import Outputs
 from paddock.engine.placement import optimise_for_numa
 from paddock.engine.pooled import PooledContext
@@ -42,15 +42,13 @@ from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.projector import Projector
 from paddock.engine.sampler import PROFILE, Sampler
 from paddock.engine.sequence_memory import SequenceMemory
-from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.token_positions import TokenPositions
 from paddock.engine.vocab import LlamaVocab
 from paddock.engine.window_drafts import check_window, has_removable_drafts, shorten_drafts
-from paddock.errors import DecodeFailed, LibraryUnusable, ModelLoadFailed, NoCells
+from paddock.errors import DecodeFailed, NoCells
 from paddock.types import (
     EMBEDDING_POOLING,
     Adapters,
-    CacheShape,
     Copied,
     EngineOptions,
     Forget,
@@ -62,15 +60,6 @@ from paddock.types import (
 )
 
 _WARM_UP_TOKENS = 8
-# A restore to a GPU takes one transfer per layer. In this time the GPU computes about this many tokens.
-_LEAST_TO_GPU = 64
-_MAX_EXACT_BATCH = 8
-# Copied between two steps, out of and into unified cells: as much as a GPU copies in about the time of a step or two.
-_BYTES_PER_SAVE, _BYTES_PER_RESTORE = 16 << 20, 64 << 20
-_MIN_TOKENS_PER_COPY = 64
-# The buffer for copies of unified cells: at most this part of host memory, and at most so many bytes. While host memory
-# has no size yet, because the memory limit leaves none, it has a usual size. It always holds a few tokens.
-_BUFFER_PART, _LARGEST_BUFFER, _USUAL_BUFFER, _LEAST_BUFFERED = 8, 32 << 20, 4 << 20, 16
 # Sequence ids for finished sequences that keep their cells. Each costs a row of logits.
 _SPARE = 4
 # Results of `llama_decode`: no room and nothing changed; an invalid batch.
@@ -131,37 +120,29 @@ class LlamaEngine:
         self._positions = self._memory.positions
         self._can_undo = self._memory.reuse == "prefix"
         if options.mmproj:
-            self._projector = self._open_projector(options, n_batch)
+            self._projector = Projector.open(
+                self._model,
+                options,
+                n_ubatch=self._n_ubatch,
+                n_batch=n_batch,
+                shares_grids=self._memory.keeps_images,
+            )
         self.media = self._projector
         if self._memory.reuse == "checkpoint" and has_removable_drafts(self._model):
             self._window = int(lib.llama_model_n_swa(self._model))
-        self._drafter = self._open_drafter(options, n_ctx, on_gpu=on_gpu) if options.model_draft else None
+        self._drafter = self._open_drafter(n_ctx) if options.model_draft else None
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
-        state_bytes = self._memory.state_bytes
-        idle_cells, idle_cell_seconds = self._probe_idle_cells(spare)
-        self.shape = CacheShape(
+        self.shape = cache_shape(
+            self._memory,
+            options,
             cells=int(lib.llama_n_ctx(self._context)),
             unified=self._unified,
-            bytes_per_token=self._memory.bytes_per_token,
-            ram_bytes=options.cache_ram_bytes,
-            reuse=self._memory.reuse,
+            on_gpu=on_gpu,
             rolls_back=self._window > 0,
-            snapshot=self._memory.snapshot,
-            checkpoints=options.ctx_checkpoints,
             delimiters=self.vocab.control_tokens if self._memory.reuse == "checkpoint" else frozenset(),
-            has_exact_copies=self._memory.has_exact_copies,
-            min_copied=_LEAST_TO_GPU if on_gpu else 1,
-            max_copied=self._tokens_in(_BYTES_PER_SAVE),
-            max_restored=self._tokens_in(_BYTES_PER_RESTORE),
-            forks_on_device=on_gpu and not self._unified and self._memory.reuse == "prefix",
-            idle_cells=idle_cells,
-            idle_cell_seconds=idle_cell_seconds,
+            idle_cells=self._probe_idle_cells(spare),
             spare_sequences=spare,
-            # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
-            state_bytes=state_bytes,
-            part_tokens=self._part_tokens(state_bytes[1]),
-            saves_answers=not (on_gpu and self._unified and options.parallel > 1),
         )
         self.origin = origin(
             path,
@@ -171,7 +152,7 @@ class LlamaEngine:
             beyond_original=self._n_ctx > original_context(self._model),
             has_positions=self._memory.format_name.endswith("positions"),
         )
-        exact_batch = self._probe_exact_batch(options) if options.deterministic else 1
+        exact_batch = self._probe_exact_batch() if options.deterministic else 1
         self.info = model_info(
             self._model,
             self.vocab,
@@ -379,14 +360,6 @@ class LlamaEngine:
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
 
-    def _tokens_in(self, size: int) -> int:
-        return max(size // max(self._memory.bytes_per_token, 1), _MIN_TOKENS_PER_COPY)
-
-    def _part_tokens(self, per_token: int) -> int:
-        """How many tokens of unified cells are copied at once: the buffer for that is a part of host memory."""
-        size = min(self._options.cache_ram_bytes // _BUFFER_PART, _LARGEST_BUFFER) or _USUAL_BUFFER
-        return max(size // max(per_token, 1), _LEAST_BUFFERED)
-
     def _probe_idle_cells(self, spare: int) -> tuple[int, float]:
         """How many unified cells finished sequences may keep while requests run, and what each more costs in a step."""
         if not isinstance(self._memory, PrefixMemory) or not self._unified:
@@ -402,23 +375,13 @@ class LlamaEngine:
 
         return affordable_idle_cells(self._memory, decode, n_ctx=int(lib.llama_n_ctx(self._context)))
 
-    def _probe_exact_batch(self, options: EngineOptions) -> int:
-        """How many deterministic answers may share a step, tried in a context like the real one. 1 on a GPU: its
-        attention splits the work by the longest context, and no probe covers every length.
+    def _probe_exact_batch(self) -> int:
+        """How many deterministic answers may share a step. 1 on a GPU: its attention splits the work by the longest
+        context, and no probe covers every length.
         """
-        most = min(options.parallel, _MAX_EXACT_BATCH)
         if self._unified or self._on_gpu or self._memory.reuse != "prefix":
             return 1
-        options = msgspec.structs.replace(options, parallel=most)
-        params = context_params(options, n_ctx=most * PROBE_CONTEXT, n_batch=64, unified=False)
-        for adapters in {(), self._adapters.all}:
-            context = new_context(self._model, params, options)
-            try:
-                self._adapters.apply(context, adapters)
-                most = max_exact_batch(context, n_vocab=self.vocab.size, most=most)
-            finally:
-                lib.llama_free(context)
-        return most
+        return probe_exact_batch(self._model, self._options, self._adapters, n_vocab=self.vocab.size)
 
     def _open_selection(self, sequences: int) -> DeviceSelection | None:
         token = max(int(lib.llama_vocab_bos(lib.llama_model_get_vocab(self._model))), 0)
@@ -442,55 +405,19 @@ class LlamaEngine:
             self._outputs.copied = self._copied_rows
         return selection
 
-    def _open_drafter(self, options: EngineOptions, n_ctx: int, *, on_gpu: bool) -> Drafter | None:
-        """The draft model, or None if it cannot be used, with a line in the log. Raises `ModelLoadFailed` if it does
-        not fit this model.
-        """
+    def _open_drafter(self, n_ctx: int) -> Drafter | None:
+        """None, with a line in the log: the draft model cannot be used."""
         useless = ""
         if self._memory.reuse != "prefix" and not self._window:
             useless = "this model's memory cannot be cut, so wrong drafts cannot be removed"
-        elif options.deterministic:
+        elif self._options.deterministic:
             useless = "deterministic answers must not depend on drafts"
         if useless:
             sys.stderr.write(f"the draft model is not used: {useless}\n")
             return None
-        path = Path(options.model_draft)
-        options = draft_options(options, on_gpu=on_gpu)
-        model = load_model(path, options, lambda _: None)
-        self.is_cpu_bound |= computes_on_cpu(model, options.n_gpu_layers)
-        trained = options.longest_context(int(lib.llama_model_n_ctx_train(model)))
-        unfit = why_unfit(self.vocab, LlamaVocab(model))
-        if has_indivisible_state(model):
-            unfit = "its memory cannot be cut"
-        if unfit:
-            raise ModelLoadFailed(f"{path.name} cannot be the draft model: {unfit}")
-        n_ctx = min(n_ctx, trained * options.parallel)
-        params = context_params(options, n_ctx=n_ctx, n_batch=min(options.n_batch, n_ctx), unified=True)
-        return Drafter(
-            model,
-            new_context(model, params, options),
-            slots=options.parallel,
-            n_vocab=self.vocab.size,
-            end_tokens=self.vocab.end_tokens,
-        )
-
-    def _open_projector(self, options: EngineOptions, n_batch: int) -> Projector | None:
-        """None: this build of llama.cpp reads no media, and the projector was only found beside the model."""
-        path = Path(options.mmproj)
-        try:
-            return Projector(
-                path,
-                self._model,
-                options,
-                n_ubatch=self._n_ubatch,
-                n_batch=n_batch,
-                shares_grids=self._memory.keeps_images,
-            )
-        except LibraryUnusable as error:
-            if not options.mmproj_auto:
-                raise
-            sys.stderr.write(f"<4>the projector {path.name} is not used: {error.message}\n")
-            return None
+        drafter = Drafter.open(self._options, self.vocab, n_ctx=n_ctx, on_gpu=self._on_gpu)
+        self.is_cpu_bound |= drafter.is_cpu_bound
+        return drafter
 
     def _warm_up(self, *, on_gpu: bool, scratch: int) -> SequenceMemory:
         """Run a first small step. It touches every weight, also of adapters, so a build that does not work on this
@@ -499,24 +426,16 @@ class LlamaEngine:
         token = max(int(lib.llama_vocab_bos(lib.llama_model_get_vocab(self._model))), 0)
         count = min(_WARM_UP_TOKENS, self._batch.capacity)
         self.decode([Span(0, 0, [token] * count)], adapters=self._adapters.all)
-        memory = PrefixMemory(self._context, unified=self._unified, on_gpu=on_gpu, scratch=scratch)
-        if not has_indivisible_state(self._model):
-            memory.learn(0, count)
-        memory.apply([Forget(0)])
-        if memory.bytes_per_token:
-            return memory
-        window = int(lib.llama_model_n_swa(self._model))
 
         def decode(position: int) -> None:
             self.decode([Span(0, position, [token])])
 
-        if has_indivisible_state(self._model):
-            checkpoints = CheckpointMemory(self._context, unified=self._unified, window=window, scratch=scratch)
-            checkpoints.probe(0, decode)
-            checkpoints.apply([Forget(0)])
-            if checkpoints.reuse != "none":
-                return checkpoints
-        snapshots = SnapshotMemory(self._context, unified=self._unified, window=window)
-        snapshots.learn(0, decode)
-        snapshots.apply([Forget(0)])
-        return snapshots
+        return open_memory(
+            self._model,
+            self._context,
+            decode,
+            computed=count,
+            unified=self._unified,
+            on_gpu=on_gpu,
+            scratch=scratch,
+        )

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from paddock.engine.copy_threads import CopyThreads
 from paddock.engine.host_buffer import new_buffer
 from paddock.engine.libllama import lib
 from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat, has_own_memory
@@ -56,6 +57,7 @@ class PrefixMemory(SequenceStates):
         self.keeps_images = False
         """Copies are right also where all tokens of an image have one position (M-RoPE)."""
         self._on_gpu = on_gpu
+        self._threads = CopyThreads.for_gpu() if on_gpu else CopyThreads()  # on a CPU they would delay steps
         self._scratch = scratch
         self._format: StateFormat | None = None
         self._spans: dict[int, Span] = {}
@@ -93,7 +95,7 @@ class PrefixMemory(SequenceStates):
         """Detect the format of this model's state. It is used only if a round trip gives the same bytes."""
         try:
             before = self._read_state(sequence, np.empty(self._size(sequence), np.uint8))
-            format = StateFormat.learn(before.tobytes(), tokens)
+            format = StateFormat.learn(before.tobytes(), tokens, self._threads)
             half = tokens // 2
             halves = [(format.empty(half), 0, half), (format.empty(tokens - half), 0, tokens - half)]
             format.copy(before, 0, half, halves[0][0])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import secrets
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -106,6 +107,20 @@ class Projector:
         """How many chunks were encoded so far."""
         self._encode_seconds: list[float] = []
         self._self_test()
+
+    @classmethod
+    def open(cls, model: Any, options: EngineOptions, **shape: Any) -> Projector | None:
+        """The projector of these options. None, with a line in the log: this build of llama.cpp reads no media, and the
+        projector was only found beside the model.
+        """
+        path = Path(options.mmproj)
+        try:
+            return cls(path, model, options, **shape)
+        except LibraryUnusable as error:
+            if not options.mmproj_auto:
+                raise
+            sys.stderr.write(f"<4>the projector {path.name} is not used: {error.message}\n")
+            return None
 
     # ── prompts: thread-safe ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -14,12 +14,14 @@ import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from paddock.engine.blocks import new_block
+from paddock.engine.copy_threads import CopyThreads
 from paddock.engine.libllama import lib
 from paddock.engine.token_positions import TokenPositions
 from paddock.errors import DecodeFailed
@@ -143,7 +145,10 @@ class _Group:
 class StateFormat:
     """The format in which this context writes a sequence. `learn` detects it."""
 
-    def __init__(self, prefix: bytes, streams: int, groups: list[_Group], infix: bytes, extension: int) -> None:
+    def __init__(
+        self, prefix: bytes, streams: int, groups: list[_Group], infix: bytes, extension: int, threads: CopyThreads
+    ) -> None:
+        self._threads = threads
         self._prefix = prefix
         self._streams = streams
         self._groups = groups
@@ -156,8 +161,10 @@ class StateFormat:
         self.transposed = any(group.element for group in groups)
 
     @classmethod
-    def learn(cls, blob: bytes, tokens: int) -> StateFormat:
-        """Detect the format from a blob with this many tokens. Raises `UnknownFormat` if a byte is unexpected."""
+    def learn(cls, blob: bytes, tokens: int, threads: CopyThreads) -> StateFormat:
+        """Detect the format from a blob with this many tokens. Raises `UnknownFormat` if a byte is unexpected.
+        `threads` make large copies.
+        """
         try:
             reader = _Reader(blob)
             prefix = blob[:8]  # a magic number and the sequence's id
@@ -178,7 +185,7 @@ class StateFormat:
                 raise UnknownFormat("unexpected bytes at the end")
         except (struct.error, IndexError) as error:
             raise UnknownFormat(str(error)) from error
-        return cls(prefix, streams, groups, infix, extension)
+        return cls(prefix, streams, groups, infix, extension, threads)
 
     @property
     def has_values(self) -> bool:
@@ -216,11 +223,13 @@ class StateFormat:
         which = slice(first, last) if order is None else order[first:last]
         to = slice(offset, offset + last - first)
         at += self._cell * cells + 8
+        copies: list[partial[None]] = []
         for group, target in zip(self._groups, into, strict=False):
             bodies = group.bodies(data, at, cells)
-            for layer in range(group.layers):  # not all at once: tokens that are sorted need memory
-                target[layer, to] = bodies[layer, which]
+            # Layer by layer: tokens that are sorted need memory.
+            copies += [partial(_copy, bodies[layer], which, target[layer, to]) for layer in range(group.layers)]
             at += group.size(cells)
+        self._threads.run(copies, (last - first) * self.bytes_per_token)
         if self.has_extended_cells:
             into[-1][0, to] = np.ascontiguousarray(table[which][:, _STORED]).view(np.uint8)
 
@@ -275,14 +284,19 @@ class StateFormat:
         at += self._cell * tokens
         data[at : at + 8] = np.frombuffer(self._infix, np.uint8)
         at += 8
+        copies: list[partial[None]] = []
         for index, group in enumerate(self._groups):
             group.headers(data, at, tokens)[:] = np.frombuffer(group.header, np.uint8)
             bodies = group.bodies(data, at, tokens)
             put = 0
             for span, offset, length in pieces:
-                bodies[:, put : put + length] = span[index][:, offset : offset + length]
+                which, to = slice(offset, offset + length), slice(put, put + length)
+                copies += [
+                    partial(_copy, span[index][layer], which, bodies[layer, to]) for layer in range(group.layers)
+                ]
                 put += length
             at += group.size(tokens)
+        self._threads.run(copies, tokens * self.bytes_per_token)
         data[at:] = 0  # the other streams have no cells
         return size
 
@@ -331,6 +345,10 @@ def has_own_memory(span: Span) -> bool:
     rows: Any = span[0].base
     view = rows.base
     return isinstance(view, memoryview) and not view.readonly and memoryview(view.obj).nbytes == rows.nbytes
+
+
+def _copy(source: Bytes, which: slice | npt.NDArray[np.intp], target: Bytes) -> None:
+    target[:] = source[which]
 
 
 class _Reader:
