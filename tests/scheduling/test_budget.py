@@ -58,7 +58,7 @@ def test_a_chunk_beside_generation_is_a_tile_where_that_is_efficient(position: i
     seconds = budget.seconds_for_prompts(3, position)
     chunk = budget.chunk(position, seconds, 5000)
     assert chunk % TILE == 1
-    assert X86.seconds([(position, chunk)]) <= 2.2 * seconds
+    assert X86.seconds([(position, chunk)]) <= 3.4 * seconds
 
 
 @given(positions, st.integers(1, 400))
@@ -68,8 +68,17 @@ def test_no_end_is_left_that_is_smaller_than_a_tile(position: int, most: int) ->
     seconds = budget.seconds_for_prompts(3, position)
     chunk = budget.chunk(position, seconds, most)
     left = most - chunk
-    assert left == 0 or left >= TILE or X86.seconds([(position, most)]) > 1.9 * seconds
-    assert X86.seconds([(position, chunk)]) <= 2.5 * seconds or chunk <= TILE + 1
+    assert left == 0 or left >= TILE or X86.seconds([(position, most)]) > 3.1 * seconds
+    assert X86.seconds([(position, chunk)]) <= 3.7 * seconds or chunk <= TILE + 1
+
+
+@given(st.integers(0, 16_000))
+def test_beside_fast_answers_a_tile_takes_half_a_second(position: int) -> None:
+    """Unless the fewest rows take as long: a quarter of a second is far more than ten times a token there."""
+    budget = trained(X86, 0.01)
+    chunk = budget.chunk(position, budget.seconds_for_prompts(3, position), 5000)
+    fewest = X86.seconds([(position, 16)])
+    assert X86.seconds([(position, chunk)]) <= max(2.1 * budget.floor_seconds, 1.02 * fewest)
 
 
 def test_a_short_chunk_where_a_tile_takes_too_long() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import count
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from paddock.scheduling.checkpoint_cache import CheckpointCache
+from paddock.scheduling.prices import Prices
 from paddock.types import (
     CacheShape,
     CopyCheckpoint,
@@ -157,9 +159,9 @@ class Checkpoints(RuleBasedStateMachine):
         usable = self.usable(namespace, tokens, limit)
         has_room = not self.unified or self.cache.free >= len(tokens)
         known = self.cache.enter(sequence, namespace, tokens, limit)
+        operations = self.carry_out()  # a checkpoint that it saves is of what the sequence held before
         self.resident.pop(sequence, None)
         self.running[sequence] = namespace, tokens
-        operations = self.carry_out()
         assert known in {0, *usable}
         assert self.engine.tokens(sequence) == tokens[:known]
         assert self.engine.states.get(sequence, []) == tokens[:known]
@@ -317,17 +319,45 @@ def test_checkpoints_that_take_more_than_keys_and_values_are_evicted_first() -> 
     assert cache.stored_bytes <= 3 * (10 * TOKEN + state)
 
 
-def _cache(*, ram: int) -> CheckpointCache:
+def test_the_last_states_of_many_streams_are_saved_before_they_are_reclaimed() -> None:
+    """Each is a short copy that saves computing the whole conversation, whose keys and values were copied before."""
+    prices, length = Prices(), 100
+    for size in (10, 100, 1000):
+        prices.save.observe(size, size * 1e-6)
+        prices.restore.observe(size, size * 1e-6)
+        prices.prefill.observe(size, size * 0.1)
+    prices.pass_time(math.inf)
+    cache = _cache(ram=100_000, unified=False, prices=prices)
+    conversations = [[token] * length for token in range(4)]
+    for sequence, tokens in enumerate(conversations):
+        cache.enter(sequence, "", tokens, length)
+        cache.advance(sequence, tokens)
+        cache.leave(sequence, tokens, length)
+    for _ in conversations:
+        cache.write_back_some()
+    assert [cache.lookup("", tokens) for tokens in conversations] == [length] * 4, "in their cells"
+    assert not cache._checkpoints
+    while not prices.goes_unnoticed(length * TOKEN):
+        prices.pass_time(1)
+    while prices.goes_unnoticed(length * TOKEN):
+        pass
+    for sequence in range(4):
+        cache.reclaim(sequence)
+    assert [cache.lookup("", tokens) for tokens in conversations] == [length] * 4, "in host memory"
+
+
+def _cache(*, ram: int, unified: bool = True, prices: Prices | None = None) -> CheckpointCache:
     return CheckpointCache(
         CacheShape(
             cells=1000,
-            unified=True,
+            unified=unified,
             bytes_per_token=TOKEN,
             ram_bytes=ram,
             reuse="checkpoint",
             snapshot=SIZE,
             checkpoints=MOST,
-        )
+        ),
+        prices,
     )
 
 

@@ -119,6 +119,51 @@ def test_a_copy_that_does_not_pay_is_not_made_before_a_cut() -> None:
     assert not any(isinstance(operation, Save) for operation in harness.run_until(2))
 
 
+def test_a_whole_stream_is_not_copied_for_the_end_that_is_cut_off() -> None:
+    """Its copy takes less time than all of its tokens, but more than those that the next request does not have."""
+    harness = Harness(kv_unified=False, parallel=1, n_ctx=512)
+    prices = harness.scheduler.prices
+    for size in (100, 1000, 10_000):
+        prices.save.observe(size * harness.engine.shape.bytes_per_token, size * 0.001)
+        prices.prefill.observe(size, size * 0.01)
+    for id, end in enumerate(("a" * 30, "b" * 30, "b" * 10 + "c" * 20)):
+        asked = harness.ask(id, "s" * 160 + end, max_tokens=1)
+        assert not any(isinstance(operation, Save) for operation in harness.run_until(id)), end
+    assert asked.cached == 171
+
+
+def test_streams_that_host_memory_has_leave_the_pause_to_others() -> None:
+    harness = Harness(kv_unified=False, parallel=4)
+    prices, seconds = harness.scheduler.prices, 0.02 / 60
+    for id in range(4):
+        harness.ask(id, chr(ord("a") + id) * 60, max_tokens=1)
+        harness.run_until(id)
+        if id < 3:
+            harness.tidy()
+    for size in (100, 1000, 10_000):
+        prices.save.observe(size * harness.engine.shape.bytes_per_token, size * seconds)
+        prices.prefill.observe(size, size * seconds)
+    for id in range(4, 8):
+        harness.ask(id, chr(ord("a") + id) * 60, max_tokens=1)
+    assert any(isinstance(operation, Save) for operation in harness.run_until(7))
+
+
+def test_of_many_streams_that_are_reclaimed_at_once_only_some_are_copied() -> None:
+    """Copies take as long as computing, and every request of the step waits for all of them."""
+    harness = Harness(kv_unified=False, parallel=8)
+    prices, seconds = harness.scheduler.prices, 0.02 / 60
+    for size in (100, 1000, 10_000):
+        prices.save.observe(size * harness.engine.shape.bytes_per_token, size * seconds)
+        prices.prefill.observe(size, size * seconds)
+    for id in range(8):
+        harness.ask(id, chr(ord("a") + id) * 60, max_tokens=1)
+        harness.run_until(id)
+    for id in range(8, 16):
+        harness.ask(id, chr(ord("a") + id) * 60, max_tokens=1)
+    saves = [operation for operation in harness.run_until(8) if isinstance(operation, Save)]
+    assert 1 <= len({operation.sequence for operation in saves}) <= 2
+
+
 @pytest.mark.parametrize("unified", [True, False])
 def test_write_back_keeps_the_cells_and_makes_reclaiming_free(unified: bool) -> None:
     harness = Harness(kv_unified=unified)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from paddock.scheduling.token_cost import TILE, GenerationCost, PromptCost
 
@@ -14,8 +15,11 @@ _LEAST_BRIEF = 8
 # The first chunk beside generation, while nothing is known about its cost.
 _FIRST_CHUNK = 32
 # One tile may take this many times as long as allowed if it computes so much more in that time than a smaller chunk.
-_TILE_STRETCH = 2.0
+# The second one holds where generation takes so little time that `floor_seconds` are allowed.
+_TILE_STRETCH, _FLOOR_TILE_STRETCH = 3.2, 2.0
 _TILE_GAIN = 1.5
+# Prompts are computed together if that takes at most this part of the time: the prices are not exact.
+_SAVES = 0.95
 # The end of a prompt is not cut off if the whole takes at most so many times as long as allowed.
 _END_STRETCH = 1.25
 # Short prompts wait for others for at most this part of what a filled tile saves them, and for this many seconds after
@@ -36,8 +40,8 @@ class StepBudget:
     because a new request must wait for its end.
     """
     longest_seconds: float = 0.5
-    stretch: float = 16.0
-    """Generation gets a sixteenth of the time during prefill: a step with few prompt tokens is inefficient."""
+    stretch: float = 10.0
+    """Generation gets a tenth of the time during prefill: a step with few prompt tokens is inefficient."""
     short_stretch: float = 4.0
     """The same for short prompts that wait for one another: the sooner the first one is done, the better."""
     floor_seconds: float = 0.25
@@ -47,6 +51,10 @@ class StepBudget:
     """The same while other keys share the model."""
     unified: bool = False
     """Whether all sequences share one pool of cells."""
+    pass_rows: int = 0
+    """How many rows a GPU computes in one pass. Each pass reads all weights and needs a new graph, so it costs much
+    more than its rows. 0: a CPU, where it does not.
+    """
     _prompts: PromptCost = field(init=False)
     _generation: GenerationCost = field(default_factory=GenerationCost)
 
@@ -108,19 +116,27 @@ class StepBudget:
         self, chunks: Sequence[tuple[int, int]], more: Sequence[tuple[int, int]], seconds: float, *, answers: int
     ) -> bool:
         """Whether prompts end earlier on average if a step has `more` of them, which fill a tile, than if there is one
-        step after the other with as many as these. So many seconds are allowed, beside so many answers.
+        step after the other with at most as many tokens as these, which are the first of `more`. So many seconds are
+        allowed, beside so many answers.
 
         Every step also generates, in turn for more and more answers. Beside answers prompts seem cheaper than they are,
         because a part of what is taken for generation is saved: so whole steps are compared.
         """
-        few = self._prompts.seconds_together(chunks, answers=answers)
         many = self._prompts.seconds_together(more, answers=answers)
+        most = sum(count for _, count in chunks)
         now = in_turn = 0.0
-        for ended in range(0, len(more), len(chunks)):
-            now += few + self.generating(answers + ended)
-            in_turn += now * min(len(chunks), len(more) - ended)
+        ended = 0
+        while ended < len(more):
+            step = _first_of(more[ended:], most) if ended else chunks
+            now += self._prompts.seconds_together(step, answers=answers + ended) + self.generating(answers + ended)
+            in_turn += now * len(step)
+            ended += len(step)
         together = (many + self.generating(answers)) * len(more)
-        return together < in_turn and many <= _TILE_STRETCH * seconds
+        return together < _SAVES * in_turn and many <= self._tile_seconds(seconds)
+
+    def _tile_seconds(self, seconds: float) -> float:
+        """How long one tile may take if so many seconds are allowed."""
+        return seconds * (_TILE_STRETCH if seconds > self.floor_seconds else _FLOOR_TILE_STRETCH)
 
     def patience(self, chunks: Sequence[tuple[int, int]], waited: float, *, is_coming: bool) -> float:
         """For how many seconds a step for these prompts may wait for the next one, which may fill a tile with them. The
@@ -139,17 +155,54 @@ class StepBudget:
         """How much longer a prompt token takes for each cell that attention reads."""
         return self._prompts.seconds_per_cell
 
-    def chunk(self, position: int, seconds: float, most: int, *, brief: bool = False) -> int:
-        """How many of `most` tokens from `position` on to compute in so many seconds. 0: not worth while. `brief`:
-        rather too few than too many.
+    @property
+    def has_equal_rows(self) -> bool:
+        """Whether a pass has equally many rows of adjacent streams, as libllama computes streams on a GPU."""
+        return self.pass_rows > 0 and not self.unified
+
+    @property
+    def fills_passes(self) -> bool:
+        """Whether the rows of all requests fill the passes of a step one after the other."""
+        return self.pass_rows > 0 and self.unified
+
+    def is_worth_cutting(self, count: int, *, begun: bool) -> bool:
+        """Whether to compute so many more tokens of a prompt, but not the rest, in a step that has some of this prompt
+        (`begun`) or of others. With equal rows a short piece takes a pass of its own.
+        """
+        return not self.has_equal_rows or count >= (self.pass_rows if begun else self.pass_rows // 2)
+
+    def whole_passes(self, tokens: int, answers: int) -> int:
+        """About so many tokens that fill whole passes together with the answers: at most a quarter of a pass more. The
+        same if they are too few.
+        """
+        passes = (tokens + answers + self.pass_rows // 4) // self.pass_rows
+        whole = passes * self.pass_rows - answers
+        return whole if passes and whole >= _LEAST_CHUNK else tokens
+
+    def chunk(self, position: int, seconds: float, most: int, *, brief: bool = False, answers: int = 0) -> int:
+        """How many of `most` tokens from `position` on to compute in so many seconds, beside so many answers. 0: not
+        worth while. `brief`: rather too few than too many.
         """
         if not self._prompts:
             return most
         allowed = seconds * (1 if brief else _END_STRETCH)
         if self.seconds(position, most) <= allowed:
             return most
-        count = self._brief_chunk(position, seconds) if brief else self._chunk(position, seconds, most)
+        if brief:
+            count = self._brief_chunk(position, seconds)
+        elif self.pass_rows:
+            count = self._passes(position, seconds, answers)
+        else:
+            count = self._chunk(position, seconds, most)
         return min(count, most)
+
+    def _passes(self, position: int, seconds: float, answers: int) -> int:
+        """Whole passes if possible. With streams libllama computes the first token together with the answers."""
+        rows = max(self._prompts.affordable(position, seconds, tiled=True), _LEAST_CHUNK)
+        if self.unified:
+            return self.whole_passes(rows, answers)
+        whole = self.whole_passes(rows, 0)
+        return whole + min(answers, 1) if whole % self.pass_rows == 0 else whole
 
     def _brief_chunk(self, position: int, seconds: float) -> int:
         tiles = self._prompts.affordable(position, seconds, tiled=True) // TILE * TILE
@@ -163,12 +216,21 @@ class StepBudget:
         rows = min(max(self._prompts.affordable(position, seconds, tiled=False), _LEAST_CHUNK), TILE - 1)
         tiles = (self._prompts.affordable(position, seconds, tiled=True) + TILE // 4) // TILE
         if not tiles:
+            if most < TILE:
+                # What is left of the prompt is no tile.
+                return most if self.seconds(position, most) <= self._tile_seconds(seconds) else rows
             in_rows, in_tile = self.seconds(position, rows), self.seconds(position, TILE)
-            is_short = in_tile <= max(_TILE_STRETCH * seconds, in_rows)
+            is_short = in_tile <= max(self._tile_seconds(seconds), in_rows)
             if not is_short or TILE * in_rows < _TILE_GAIN * rows * in_tile:
                 return rows
         count = max(tiles, 1) * TILE + 1
         # What is left of the prompt should be a tile too.
-        if 0 < most - count < TILE and (tiles > 1 or self.seconds(position, most) <= _TILE_STRETCH * seconds):
+        if 0 < most - count < TILE and (tiles > 1 or self.seconds(position, most) <= self._tile_seconds(seconds)):
             count = most - TILE if tiles > 1 else most
         return count
+
+
+def _first_of(chunks: Sequence[tuple[int, int]], most: int) -> Sequence[tuple[int, int]]:
+    """At least one chunk, and no more tokens than `most` in all if there are several."""
+    totals = accumulate(count for _, count in chunks)
+    return chunks[: max(sum(total <= most for total in totals), 1)]

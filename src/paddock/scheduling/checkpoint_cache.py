@@ -192,6 +192,11 @@ class CheckpointCache(PrefixCache):
         usable = max((node.end for node in resident.node.path() if node.checkpoint and node.end <= stored), default=0)
         return resident.goal - max(kept, usable)
 
+    def _unsaved_bytes(self, resident: Resident) -> int:
+        """With the state at its end."""
+        lacks_end = resident.goal == len(resident.tokens) and not resident.node.checkpoint
+        return super()._unsaved_bytes(resident) + (self._checkpoint_size(resident.node.end)[0] if lacks_end else 0)
+
     # ── resident sequences ───────────────────────────────────────────────────────────────────────────────────────────
 
     def home(self, namespace: str | None, tokens: list[int]) -> int | None:

@@ -16,6 +16,8 @@ _MAX_PROMPT_PROBS = 128
 _SHORT = 64
 # After this many steps without a token for the oldest prompt, it goes first.
 _PATIENCE = 3
+# A prompt that is computed in more passes than this fills them without others.
+_FEW_PASSES = 4
 # A chunk after the first may take this many times the seconds that are left.
 _OVERTIME = 1.25
 
@@ -67,30 +69,52 @@ class PrefillChunks:
                     # A short prompt is neither cut nor delayed by chunks of others.
                     prompts, first, seconds = [whole], [whole], math.inf
         senior = min(first, key=lambda request: request.arrival)
-        # Prompts of similar length go by sequence: adjacent streams are computed in one pass.
-        others = sorted(prompts, key=lambda request: (ranks[request], request.pending.bit_length(), request.sequence))
-        half = self._budget.chunk(senior.computed, seconds / 2, (room + 1) // 2)
-        if others[0].pending.bit_length() >= senior.pending.bit_length() and ranks[senior] == ranks[others[0]]:
+        others = sorted(prompts, key=lambda request: (ranks[request], *self._place(request, senior)))
+        half = self._budget.chunk(senior.computed, seconds / 2, (room + 1) // 2, answers=decodes)
+        if self._size_class(others[0], senior) >= 0 and ranks[senior] == ranks[others[0]]:
             # No other is much shorter: one after the other, the first token of each comes earlier on average.
             order = [(request, room) for request in (senior, *others)]
-        elif half >= TILE:
+        elif half >= TILE and self._can_use_rest(others[0], senior, half, seconds, room, decodes):
             order = [(senior, half), *((request, room) for request in others)]
         else:
-            # Parts of a tile would take as long as a whole one.
+            # Parts of a tile would take as long as a whole one, and parts of a pass as long as a whole pass.
             order = [(request, room) for request in ([senior, *others] if self._passed_over else others)]
-        share = self._give_out(order, seconds, room, brief=contended)
+        share = self._give_out(order, seconds, room, brief=contended, decodes=decodes)
         if not contended:
             # Answers wait no longer for it than for a tile of one long prompt.
             allowed = self._budget.seconds_for_prompts(answers, position) if answers else math.inf
             self._fill_tile(share, allowed, room, decodes)
+            if self._budget.fills_passes:
+                self._round_to_passes(share, room, decodes)
         self._passed_over = 0 if share.get(oldest) else self._passed_over + 1
         return [(request, count) for request, count in share.items() if count > 0]
+
+    def _size_class(self, request: Request, senior: Request) -> int:
+        """Below 0: the request is much shorter than the senior."""
+        if self._budget.has_equal_rows and senior.pending <= _FEW_PASSES * self._budget.pass_rows:
+            # Coarse, because a prompt of few rows that is not beside the senior costs a pass.
+            return int(math.log2(request.pending / senior.pending) / 2)
+        return request.pending.bit_length() - senior.pending.bit_length()
+
+    def _place(self, request: Request, senior: Request) -> tuple[int, int, int]:
+        """Short prompts first. Of similar ones the nearest to the senior: adjacent streams are computed in one pass."""
+        distance = abs(request.sequence - senior.sequence) if self._budget.has_equal_rows else 0
+        return self._size_class(request, senior), distance, request.sequence
+
+    def _can_use_rest(
+        self, shortest: Request, senior: Request, half: int, seconds: float, room: int, decodes: int
+    ) -> bool:
+        """Whether the shortest prompt gets something beside so many tokens of the senior."""
+        left = seconds - self._budget.seconds(senior.computed, half)
+        most = min(shortest.max_chunk, room - half)
+        count = self._budget.chunk(shortest.computed, left, most, answers=decodes)
+        return count == shortest.max_chunk or self._budget.is_worth_cutting(count, begun=False)
 
     def _fits(self, request: Request, seconds: float) -> bool:
         return self._budget.chunk(request.computed, seconds, request.pending) == request.pending
 
     def _give_out(
-        self, order: Sequence[tuple[Request, int]], left: float, room: int, *, brief: bool
+        self, order: Sequence[tuple[Request, int]], left: float, room: int, *, brief: bool, decodes: int
     ) -> dict[Request, int]:
         """Give each request in turn as many tokens as it may have, while there are seconds and room left. The first one
         gets some in any case.
@@ -99,17 +123,21 @@ class PrefillChunks:
         rows = _MAX_PROMPT_PROBS
         for request, limit in order:
             start = request.computed + share[request]
-            most = min(request.max_chunk - share[request], limit, room)
+            rest = request.max_chunk - share[request]
             if request.needs_prompt_probs:
-                most = min(most, rows)
+                rest = min(rest, rows)
             elif request.computed < request.furthest and request.prompt_probs >= 0:
-                most = min(most, request.furthest - start)
+                rest = min(rest, request.furthest - start)
+            most = min(rest, limit, room)
             if most <= 0:
                 continue
-            count = self._budget.chunk(start, left, most, brief=brief)
+            count = self._budget.chunk(start, left, most, brief=brief, answers=0 if share[request] else decodes)
             cost = self._budget.seconds(start, count)
-            if cost > _OVERTIME * max(left, 0) and any(share.values()):
-                continue
+            if any(share.values()):
+                if count < rest and not self._budget.is_worth_cutting(count, begun=share[request] > 0):
+                    break  # the next ones are longer, or in streams farther away
+                if cost > _OVERTIME * max(left, 0):
+                    continue
             share[request] += count
             room -= count
             left -= cost
@@ -137,6 +165,21 @@ class PrefillChunks:
         more = [(request.computed, count) for request, count in fuller.items()]
         if missing <= 0 and self._budget.is_better_together(few, more, seconds, answers=decodes):
             share.update(fuller)
+
+    def _round_to_passes(self, share: dict[Request, int], room: int, decodes: int) -> None:
+        """Change the tokens of a step in shared cells by a part of a pass, so that its passes are full."""
+        tokens = sum(share.values())
+        wanted = min(self._budget.whole_passes(tokens, decodes), room)
+        # What is cut anyway is cut more, so that few prompts wait for the next step.
+        for request in sorted(share, key=lambda request: (share[request] - request.pending, -request.arrival)):
+            less = min(share[request], max(tokens - wanted, 0))
+            share[request] -= less
+            tokens -= less
+        for request in share:
+            more = min(request.max_chunk - share[request], wanted - tokens)
+            if more > 0 and request.prompt_probs < 0:
+                share[request] += more
+                tokens += more
 
     def _ranks(self, prompts: Sequence[Request], running: Sequence[Request]) -> dict[Request, int]:
         """The rank of each prompt by its key's turn, from 0 on. A leader has the best rank of its followers."""

@@ -167,7 +167,8 @@ class PrefixCache(ResidentSequences):
         kept = resident.shared(namespace, tokens, limit)
         if not kept or kept < min(match.length, limit):
             return 0
-        if self._lost(resident, kept) >= _WORTH_KEEPING and self._is_worth_saving(resident):
+        lost = self._lost(resident, kept)
+        if lost >= _WORTH_KEEPING and self._is_worth_saving(resident, lost):
             self._finish_write_back(sequence, resident)
         self._touch(namespace, match)
         del self._residents[sequence]
@@ -176,10 +177,6 @@ class PrefixCache(ResidentSequences):
         self._held[sequence] = Held(namespace, node, self._private_cells(sequence, node))
         _count_hits(node)
         return kept
-
-    def _lost(self, resident: Resident, kept: int) -> int:
-        """How many tokens would have to be computed again if a resident kept only so many in cells."""
-        return resident.goal - max(kept, self._stored(resident))
 
     def _load(self, sequence: int, match: Match, start: int, length: int) -> int:
         """Give a sequence with `start` tokens up to `length` matched tokens. Returns how many it has."""

@@ -24,8 +24,9 @@ _IDLE_SAVE_SECONDS = 0.02
 _LONGEST_SAVE = 0.05
 # A part takes at least so many times the fixed part of its price, because smaller parts would copy little in all.
 _LEAST_PART = 2.0
-# Nobody notices a pause of this length.
+# Nobody notices pauses of this length in all, nor further ones that take this part of the time.
 _SHORT_PAUSE = 0.05
+_UNNOTICED = 0.05
 # How likely it is that a prefix is used again, about: nobody knows.
 _USED_AGAIN = 0.5
 # A copy that does not pay is tried again after so many times: the price of what is not done would never change.
@@ -118,7 +119,21 @@ class Prices:
     """Seconds that a copy to host memory may take beside the next step: a part of the time since the last one. 0 while
     nothing runs.
     """
+    _pause: float = _SHORT_PAUSE
+    """Seconds of copies that nobody would notice now."""
     _refused: int = 0
+
+    def pass_time(self, seconds: float) -> None:
+        """Requests have run for so long; infinite: nothing runs."""
+        self._pause = min(self._pause + _UNNOTICED * seconds, _SHORT_PAUSE)
+
+    def goes_unnoticed(self, size: int) -> bool:
+        """Whether nobody notices a copy of so many bytes to host memory. If so, it is counted as made."""
+        seconds = self.save.seconds(size)
+        if seconds > self._pause:
+            return False
+        self._pause -= seconds
+        return True
 
     def save_tokens(self, bytes_per_token: int, default: int, *, is_idle: bool = False) -> int:
         """How many tokens may be copied to host memory between two steps, or at once while nothing runs; `default`
@@ -147,9 +162,9 @@ class Prices:
         memory lacks, with a copy of `size` bytes, while so many requests wait for it. It is worth it if they lose less
         than another request would gain later. True before it is measured.
         """
-        seconds = self.save.seconds(size)
-        if not self.save.is_known or seconds <= _SHORT_PAUSE:
+        if not self.save.is_known:
             return True
+        seconds = self.save.seconds(size)
         restoring = self.restore.seconds(size) if self.restore.observed else seconds
         return seconds * waiting <= _USED_AGAIN * (self.prefill.per_unit * tokens - restoring)
 

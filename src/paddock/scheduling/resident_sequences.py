@@ -62,15 +62,28 @@ class ResidentSequences(StoredPrefixes):
 
     def reclaim(self, sequence: int) -> None:
         resident = self._residents[sequence]
-        if self._is_worth_saving(resident):
+        if self._is_worth_saving(resident, self._lost(resident, 0)):
             self._finish_write_back(sequence, resident)
         self._free(sequence)
 
-    def _is_worth_saving(self, resident: Resident) -> bool:
-        """A stream is read as a whole."""
-        missing = resident.goal - self._stored(resident)
-        size = (missing if self._shape.unified else len(resident.tokens)) * self._shape.bytes_per_token
-        return self._prices.is_worth_saving(missing, size, waiting=len(self._held) + 1)
+    def _is_worth_saving(self, resident: Resident, lost: int) -> bool:
+        """`lost` tokens would have to be computed again."""
+        size = self._unsaved_bytes(resident)
+        if not size:
+            return False
+        is_worth = self._prices.is_worth_saving(lost, size, waiting=len(self._held) + 1)
+        return is_worth or self._prices.goes_unnoticed(size)
+
+    def _lost(self, resident: Resident, kept: int) -> int:
+        """How many tokens would have to be computed again if a resident kept only so many in cells."""
+        return resident.goal - max(kept, self._stored(resident))
+
+    def _unsaved_bytes(self, resident: Resident) -> int:
+        """The size of the copy that host memory lacks. A stream is read as a whole."""
+        tokens = resident.goal - self._stored(resident)
+        if tokens and not self._shape.unified:
+            tokens = len(resident.tokens)
+        return tokens * self._shape.bytes_per_token
 
     @property
     def is_written_back(self) -> bool:

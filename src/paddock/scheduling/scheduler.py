@@ -185,6 +185,8 @@ class Scheduler:
         for how many seconds no request has run.
         """
         self._sharing.continue_restores()
+        if not self._running:
+            self.prices.pass_time(math.inf)
         for request in self._admission.admit():
             self._groups.enter(request)
         self._sharing.start_followers()
@@ -224,6 +226,7 @@ class Scheduler:
             if plan.decodes:
                 self.prices.generating = self._budget.generating(plan.decodes)
         self._admission.seconds += seconds
+        self.prices.pass_time(seconds)
         self._groups.spent(seconds)
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):

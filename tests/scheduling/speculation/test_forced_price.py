@@ -13,6 +13,7 @@ from paddock.scheduling.speculation import Speculation
 from paddock.types import Drafting, DraftParams, Sampled, Span
 from tests.options import draft_params
 from tests.scheduling.harness import Harness
+from tests.tiers import full
 
 AUTO = draft_params(lookup=32, priced=True)
 
@@ -53,6 +54,7 @@ def _speed(
     return tokens / time
 
 
+@full
 @pytest.mark.parametrize(
     ("right", "cost", "answers", "forced", "disturbed"),
     [
