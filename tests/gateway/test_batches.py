@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 from collections.abc import Iterator
@@ -365,9 +366,28 @@ def test_receipts_of_a_batch_are_a_chain(client: openai.OpenAI) -> None:
     written = client.files.content(batch.output_file_id).content.splitlines()
     checker = Checker()
     assert [checker.check(line).problems for line in written] == [[]] * 6
+    asked = [json.loads(line)["response"]["body"]["receipt"]["request"]["body"] for line in written]
+    created = datetime.date.fromtimestamp(batch.created_at).isoformat()
+    assert {body["template_date"] for body in asked} == {created}, "also if it lasts past midnight"
     changed = Checker()
     found = [changed.check(line).problems for line in (written[0], *written[2:])]
     assert any(found)
+
+
+def test_the_date_of_a_model_and_of_a_line_are_kept(tmp_path: Path) -> None:
+    config = tmp_path / "paddock.json"
+    defaults = {"template_date": "2024-07-26"}
+    config.write_text(json.dumps({"model_manager": {"models": {"a": {"path": "fake:", "defaults": defaults}}}}))
+    with Server("--config", str(config)) as server:
+        client = client_of(server)
+        lines = [
+            chat_line("model", "say: a", model="a"),
+            chat_line("line", "say: b", model="a", template_date="2020-02-29"),
+        ]
+        batch = finished(client, submit(client, lines, extra_body={"deterministic": True}).id)
+        found = results(client, batch.output_file_id)
+    bodies = {id: line["response"]["body"]["receipt"]["request"]["body"] for id, line in found.items()}
+    assert {id: body["template_date"] for id, body in bodies.items()} == {"model": "2024-07-26", "line": "2020-02-29"}
 
 
 def test_metrics(server: Server, client: openai.OpenAI) -> None:

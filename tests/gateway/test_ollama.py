@@ -18,6 +18,7 @@ import pytest
 from paddock.gateway.dialects.ollama.requests import ChatRequest, GenerateRequest
 from tests.hub import Hub, Repository
 from tests.server import Server, chat_body, wait_for
+from tests.tiers import full
 
 BOSS, USER, SLOW = ({"authorization": f"Bearer {key}"} for key in ("boss", "user", "slow"))
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
@@ -408,7 +409,7 @@ def test_a_pull_reports_its_progress_and_its_files_can_be_deleted(tmp_path: Path
         with Server("--models-dir", str(models), "--data-dir", str(tmp_path / "data"), env=env) as server:
             lines = _lines(server.client.post("/api/pull", json={"model": "hf.co/owner/tiny:Q4_0"}))
             assert lines[0]["status"] == "pulling manifest" and lines[-1] == {"status": "success"}
-            sizes = [(line["completed"], line["total"]) for line in lines if line.get("total")]
+            sizes = [(line.get("completed", 0), line["total"]) for line in lines if line.get("total")]
             assert sizes[-1] == (len(content), len(content))
             shown = _post(server, "/api/show", model="hf.co/owner/tiny:Q4_0")
             assert shown.status_code == 200 and shown.json()["details"]["family"] == "llama"
@@ -422,6 +423,7 @@ def test_a_pull_reports_its_progress_and_its_files_can_be_deleted(tmp_path: Path
             assert [model["name"] for model in server.client.get("/api/tags").json()["models"]] == ["own:latest"]
 
 
+@full
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_pull_ends_when_its_client_leaves(tmp_path: Path, tiny_models: dict[str, Path], stream: bool) -> None:
     models = tmp_path / "models"

@@ -128,7 +128,8 @@ def test_what_is_not_in_the_request(server: Server) -> None:
     """Neither what does not decide the answer, nor a field that the server does not know."""
     more = {"user": "anna", "metadata": {"a": "b"}, "my_password": "secret", "timings_per_token": True}
     reply = _reply(server, "/v1/chat/completions", **more)
-    assert reply["receipt"]["request"]["body"].keys() == {"model", "messages", "max_tokens", "deterministic", "seed"}
+    names = {"model", "messages", "max_tokens", "deterministic", "seed", "template_date"}
+    assert reply["receipt"]["request"]["body"].keys() == names
     assert "secret" not in json.dumps(reply)
 
 

@@ -187,7 +187,7 @@ def test_slots_show_times_and_parameters(server: Server) -> None:
     server.chat(LONG + "!", id_slot=2, temperature=0.5, logit_bias=[[5, False], [6, 1.5]], seed=9)
     slot = server.client.get("/slots").json()[2]
     assert (slot["is_processing"], slot["speculative"], slot["n_decoded"]) == (False, True, 201)
-    assert slot["next_token"] == [{"has_next_token": False, "n_remain": -1, "n_decoded": 201}]
+    assert slot["next_token"] == [{"has_next_token": False, "n_remain": -1, "n_decoded": 0}]
     assert (slot["params"]["temperature"], slot["params"]["seed"], slot["params"]["max_tokens"]) == (0.5, 9, -1)
     assert slot["params"]["logit_bias"] == [[5, False], [6, 1.5]]
     timings = slot["timings"]

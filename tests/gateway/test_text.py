@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server import Server, chat_body, events
-from tests.tiers import examples
+from tests.tiers import examples, full
 
 
 def _ask(server: Server, path: str, **body: Any) -> Any:
@@ -113,6 +113,7 @@ def test_tokenize_loads_the_model(tiny_server: Server) -> None:
     assert tiny_server.client.post("/tokenize", json={"content": "x", "model": "none"}).status_code == 404
 
 
+@full
 def test_tokenize_does_not_wait_for_a_generation() -> None:
     with Server("-m", "fake:delay=0.05", "-np", "1") as server:
         body = chat_body("say: " + "x" * 4000, stream=True)

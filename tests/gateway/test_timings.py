@@ -59,9 +59,16 @@ def test_a_response_has_timings_per_token_and_progress_if_asked(fake_server: Ser
     [(CHAT, chat_body("y" * 50)), (COMPLETIONS, {"prompt": "y" * 50}), ("/completion", {"prompt": "y" * 50})],
 )
 def test_progress_begins_with_what_is_cached(fake_server: Server, path: str, body: dict[str, Any]) -> None:
+    fields = {"max_tokens": 2, "return_progress": True, "timings_per_token": True}
     for _ in range(2):
-        received = _stream(fake_server, path, {**body, "max_tokens": 2, "return_progress": True})
-        steps = [event["prompt_progress"] for event in received if "prompt_progress" in event]
+        received = _stream(fake_server, path, {**body, **fields})
+        progress = [event for event in received if "prompt_progress" in event]
+        steps = [event["prompt_progress"] for event in progress]
+        for event, step in zip(progress, steps, strict=True):
+            timings = event["timings"]
+            assert (timings["cache_n"], timings["predicted_n"]) == (step["cache"], 0)
+            assert timings["prompt_n"] == step["processed"] - step["cache"]
+            assert timings["prompt_ms"] == step["time_ms"]
         assert steps[0]["processed"] == steps[0]["cache"]
         assert steps[-1]["processed"] == steps[-1]["total"]
     assert steps[0]["cache"] >= 40

@@ -12,6 +12,7 @@ import pydantic
 import pytest
 
 from tests.server import Server
+from tests.tiers import full
 
 PLACES: dict[str, Any] = {
     "type": "object",
@@ -72,6 +73,7 @@ def test_structured_response(responses: openai.OpenAI) -> None:
     assert isinstance(answer.output_parsed, Horse)
 
 
+@full
 def test_function_call_loop(responses: openai.OpenAI) -> None:
     items: Any = [{"role": "user", "content": QUESTION}]
     answer = responses.responses.create(
@@ -92,6 +94,7 @@ def test_function_call_loop(responses: openai.OpenAI) -> None:
     assert continued.usage.input_tokens == final_answer.usage.input_tokens
 
 
+@full
 def test_forced_call_with_a_format(responses: openai.OpenAI) -> None:
     """The format applies to content only. instructor's RESPONSES_TOOLS mode sends both."""
     form: Any = {"format": {"type": "json_schema", "name": "horse", "schema": Horse.model_json_schema()}}
@@ -191,6 +194,12 @@ def test_count_tokens(messages: anthropic.Anthropic) -> None:
     alone = messages.messages.count_tokens(model="any", messages=conversation)
     with_tools = messages.messages.count_tokens(model="any", messages=conversation, tools=[TOOL])
     assert 10 < alone.input_tokens < with_tools.input_tokens
+
+
+def test_tokens_are_counted_beyond_the_context(messages: anthropic.Anthropic) -> None:
+    """Agents ask before they shorten their conversation."""
+    counted = messages.messages.count_tokens(model="any", messages=[{"role": "user", "content": "word " * 9000}])
+    assert 9000 < counted.input_tokens < 9100
 
 
 def test_refused_message(messages: anthropic.Anthropic) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import json
 import shutil
@@ -152,6 +153,24 @@ def test_another_model_is_named(model: Path, output: list[dict[str, Any]], key: 
     there, here = (hashlib.sha256(file.read_bytes()).hexdigest() for file in (model, other))
     assert f"model[0].sha256: {there} there, {here} here" in done.stdout
     assert f"model[0].name: {model.name} there, other.gguf here" in done.stdout
+
+
+def test_a_template_that_prints_the_date(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    """An answer of another day is computed again with the date of that day."""
+    template = "{{ strftime_now('%d %B %Y') }}. {{ date_string }}. {{ messages[0].content }}"
+    body = {"messages": [{"role": "user", "content": "Which day is it?"}], "seed": 1}
+    path = "/v1/chat/completions"
+    begun = datetime.date.today()
+    with Server("-m", str(tiny_models["llama"]), "--deterministic", "--chat-template", template) as server:
+        old, today = (_reply(server, path, body | date) for date in ({"template_date": "2020-02-29"}, {}))
+        lines = [{"custom_id": f"c{number}", "response": {"body": reply}} for number, reply in enumerate((old, today))]
+        done = _verify(tmp_path, lines, "--server", server.url)
+        assert "2 computed again: 2 identical, 0 different" in done.stdout, done.stdout + done.stderr
+    dates = [reply["receipt"]["request"]["body"]["template_date"] for reply in (old, today)]
+    assert dates[0] == "2020-02-29"
+    assert begun <= datetime.date.fromisoformat(dates[1]) <= datetime.date.today()
+    prompts = [reply["receipt"]["answers"][0]["prompt_sha256"] for reply in (old, today)]
+    assert prompts[0] != prompts[1]
 
 
 @full

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import msgspec
@@ -197,3 +198,23 @@ def test_determinism_needs_a_single_slot() -> None:
     assert unsupported(request, paddock=True, slots=4, deterministic=True) is None
     refusal = unsupported(request, paddock=False, slots=4, deterministic=True)
     assert refusal is not None and "--parallel 1" in refusal.message
+
+
+def test_the_date_of_a_template() -> None:
+    past, today = (
+        GenerateRequest(ChatPrompt(_HELLO, date=day.isoformat()))
+        for day in (datetime.date(2024, 2, 29), datetime.date.today())
+    )
+    assert body(past, paddock=True)["template_date"] == "2024-02-29"
+    assert body(past)["chat_template_kwargs"] == {"date_string": "29 Feb 2024", "datetime": "Feb 29 2024"}
+    own = GenerateRequest(ChatPrompt(_HELLO, date="2024-02-29", template_options={"date_string": "tomorrow"}))
+    assert body(own)["chat_template_kwargs"]["date_string"] == "tomorrow"
+    prints = "{{ strftime_now('%Y') }}"
+    for request, template, param in (
+        (past, prints, "template_date"),
+        (past, "{{ date_string }}", ""),
+        (today, prints, ""),
+    ):
+        refusal = unsupported(request, paddock=False, slots=1, deterministic=True, template=template)
+        assert (refusal.param if refusal is not None else "") == param
+        assert unsupported(request, paddock=True, slots=1, deterministic=True, template=template) is None

@@ -89,6 +89,8 @@ def test_call_ids_are_shortened_if_the_template_requires_it() -> None:
         (WITH_OPTION, True, "assistant\n", "possible"),
         (WITH_OPTION, False, "assistant\n<think>\n\n</think>\n\n", "none"),
         (WITH_OPTION.replace("is false", "is not true"), True, "assistant\n", "possible"),
+        (WITH_OPTION.replace("is false", "is not true"), None, "assistant\n", "possible"),
+        (WITH_OPTION.replace("enable_thinking is false", "not thinking"), None, "\n<think>\n\n</think>\n\n", "none"),
         (EMPTY_REASONING, None, "assistant\n<think></think>", "none"),
         (EMPTY_REASONING, True, "assistant\n<think>\n", "started"),
         (CHATML + "{# thinking <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),

@@ -35,6 +35,14 @@ def test_extensions_that_templates_use() -> None:
     assert template.render(HELLO * 2) == 'hi{"k": "é<"}2024'
 
 
+def test_dates() -> None:
+    source = "{{ strftime_now('%Y-%m-%d') }} {{ date_string }} {{ datetime }}"
+    template = ChatTemplate(source, now=lambda: datetime(2024, 1, 2, 3, 4))
+    assert template.render(HELLO) == "2024-01-02 02 Jan 2024 Jan 02 2024"
+    assert template.render(HELLO, date="2025-12-31") == "2025-12-31 31 Dec 2025 Dec 31 2025"
+    assert template.render(HELLO, options={"date_string": "today"}).split()[1] == "today"
+
+
 def test_text_parts_become_one_string() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     assert "a\nb" in ChatTemplate(None).render([{"role": "user", "content": parts}])

@@ -325,6 +325,7 @@ def _ask_real(model: str, asked: list[tuple[str, GenerateRequest]], *, overlaps:
     return [[comparable(delta) for delta in thread.answers[id, 0]] for id in range(len(asked))]
 
 
+@full
 def test_the_thread_of_a_worker_with_a_real_model(demo_model: Path) -> None:
     """Answers that end in every way beside each other, while another thread looks at the state."""
     events: SimpleQueue[Event] = SimpleQueue()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from datetime import date, datetime
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from paddock.types import (
     SamplingParams,
     TextPrompt,
     TokenPrompt,
+    printed_dates,
 )
 
 _CHAT, _COMPLETION, _INFILL = "/v1/chat/completions", "/completion", "/infill"
@@ -33,8 +35,10 @@ _SEEDS = 2**32 - 1
 _PADDOCK_ONLY = "only Paddock replicas support it, and none is available"
 
 
-def unsupported(request: GenerateRequest, *, paddock: bool, slots: int, deterministic: bool) -> PaddockError | None:
-    """Why a remote server cannot serve this request in full, or None."""
+def unsupported(
+    request: GenerateRequest, *, paddock: bool, slots: int, deterministic: bool, template: str = ""
+) -> PaddockError | None:
+    """Why a remote server with this chat template cannot serve this request in full, or None."""
     if request.adapters:
         return UnsupportedParameter("remote replicas do not support adapters", param="lora")
     if request.prompt_probs >= 0:
@@ -67,6 +71,8 @@ def unsupported(request: GenerateRequest, *, paddock: bool, slots: int, determin
             return UnsupportedParameter(f"replies without parsing: {_PADDOCK_ONLY}", param="skip_chat_parsing")
         if prompt.function:
             return UnsupportedParameter(f"tool_choice with a function name: {_PADDOCK_ONLY}", param="tool_choice")
+        if prompt.date and "strftime_now" in template and prompt.date != date.today().isoformat():
+            return UnsupportedParameter(f"this template with another date: {_PADDOCK_ONLY}", param="template_date")
         if prompt.ending == "reply" and prompt.messages[-1].get("role") == "assistant":
             return UnsupportedParameter(
                 f"a new reply after an assistant message: {_PADDOCK_ONLY}", param="add_generation_prompt"
@@ -95,7 +101,7 @@ def encode_request(
     }
     prompt = request.prompt
     if isinstance(prompt, ChatPrompt):
-        body |= {"stream_options": {"include_usage": True}, **encode_chat(prompt)}
+        body |= {"stream_options": {"include_usage": True}, **encode_chat(prompt, paddock=paddock)}
         if request.sampling.n_probs >= 0:
             body |= {"logprobs": True, "top_logprobs": request.sampling.n_probs}
         if request.max_tokens is not None:
@@ -193,7 +199,7 @@ def _constraint(constraint: Constraint) -> dict[str, Any]:
             return {"grammar": constraint.source}
 
 
-def encode_chat(prompt: ChatPrompt) -> dict[str, Any]:
+def encode_chat(prompt: ChatPrompt, *, paddock: bool) -> dict[str, Any]:
     """The fields of a chat prompt."""
     files = iter(prompt.media)
     messages = [_with_files(message, files) for message in prompt.messages] if prompt.media else prompt.messages
@@ -215,6 +221,8 @@ def encode_chat(prompt: ChatPrompt) -> dict[str, Any]:
     options = dict(prompt.template_options)
     if prompt.thinking is not None:
         options["enable_thinking"] = prompt.thinking
+    if prompt.date and not paddock:
+        options = printed_dates(datetime.fromisoformat(prompt.date)) | options
     if options:
         body["chat_template_kwargs"] = options
     if prompt.thinking_budget is not None:
@@ -225,6 +233,8 @@ def encode_chat(prompt: ChatPrompt) -> dict[str, Any]:
         body["skip_chat_parsing"] = True
     if not prompt.split_reasoning:
         body["reasoning_format"] = "none"
+    if prompt.date and paddock:
+        body["template_date"] = prompt.date
     return body
 
 

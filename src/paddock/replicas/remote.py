@@ -128,6 +128,7 @@ class RemoteReplica:
             paddock=self.is_paddock,
             slots=self.info.n_slots,
             deterministic=self._deterministic or request.deterministic,
+            template=self.info.chat_template,
         )
 
     async def acquire(self, *, exact: bool) -> RemoteReplica:
@@ -329,10 +330,11 @@ class RemoteReplica:
                 return Text(0, await self._render(prompt))
             case CountTokens(prompt):
                 text = await self._render(prompt)
-                return await self._tokenize(text, add_special=True, parse_special=True, with_pieces=False)
+                found = await self._tokenize(text, add_special=True, parse_special=True, with_pieces=False)
+                return Tokens(0, found.count, n_ctx=self.info.n_ctx if self.info is not None else 0)
 
     async def _render(self, prompt: ChatPrompt) -> str:
-        body = {"model": self._model, **encode_chat(prompt)}
+        body = {"model": self._model, **encode_chat(prompt, paddock=self.is_paddock)}
         return (await self.upstream.post("/apply-template", body, Rendered)).prompt
 
     async def _tokenize(self, content: Any, **options: bool) -> Tokens:

@@ -80,6 +80,8 @@ class Chat:
         options = _history_options(dict(prompt.template_options))
         if prompt.thinking is not None:
             options = _thinking_options(prompt.thinking) | options
+        elif self._has_thinking_switch:
+            options = {"enable_thinking": True} | options
         if prompt.thinking is False and options.get("reasoning_effort") == "none":
             del options["reasoning_effort"]  # templates do not support this value
         text = self._render(messages, prompt, options)
@@ -113,6 +115,11 @@ class Chat:
         if done:
             return Rendered(text, prefix)
         return Rendered(text, reasoning.opening, "started") if started else Rendered(text, prefix, "possible")
+
+    @cached_property
+    def _has_thinking_switch(self) -> bool:
+        """Whether the template has the option by the name that llama-server knows: there it is on by default."""
+        return "enable_thinking" in self._source and self.format.reasoning is not None and self._has_thinking_option
 
     @cached_property
     def _has_thinking_option(self) -> bool:
@@ -191,7 +198,9 @@ class Chat:
         described = [_describe(tool) for tool in prompt.tools]
         if _has_late_system(messages) and not self._keeps_late_system:
             messages = system_to_turns(messages)
-        render = partial(self._template.render, add_generation_prompt=prompt.ending != "none", options=options)
+        render = partial(
+            self._template.render, add_generation_prompt=prompt.ending != "none", options=options, date=prompt.date
+        )
         if self._supports_tools:
             if self._writes_calls == "one":
                 messages = list(split_calls(messages))

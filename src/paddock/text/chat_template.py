@@ -14,6 +14,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from paddock.errors import TemplateRefused
+from paddock.types import printed_dates
 
 # llama.cpp's default for a model without a template.
 CHATML = (
@@ -45,7 +46,6 @@ class ChatTemplate:
         environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise_exception
-        environment.globals["strftime_now"] = lambda form: now().strftime(form)
         self._now = now
         self._special = {"bos_token": bos, "eos_token": eos}
         self._template: jinja2.Template | None = None
@@ -62,14 +62,17 @@ class ChatTemplate:
         tools: Sequence[dict[str, Any]] = (),
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
+        date: str = "",
     ) -> str:
-        """The prompt. `options` are further variables of the template."""
+        """The prompt. `options` are further variables of the template. `date`: as 2026-11-19; empty: today."""
         if self._template is None:
             raise TemplateRefused(f"the model's chat template is invalid: {self._error}", param="messages")
+        now = datetime.fromisoformat(date) if date else self._now()
         variables = {
-            # Firefunction prints these two without a check.
+            # Firefunction prints it without a check.
             "functions": _tojson(tools) if tools else "",
-            "datetime": self._now().strftime("%b %d %Y"),
+            **printed_dates(now),
+            "strftime_now": now.strftime,
             **({"tools": tools, "xml_tools": tools} if tools else {}),
             **self._special,
             **(options or {}),
@@ -97,6 +100,7 @@ class BuiltinTemplate:
         tools: Sequence[dict[str, Any]] = (),
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
+        date: str = "",
     ) -> str:
         texts = [(message["role"], text_of(message.get("content"))) for message in messages]
         if any("\0" in text for _, text in texts):

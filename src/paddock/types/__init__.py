@@ -96,5 +96,5 @@ from paddock.types.sampling import (
 )
 from paddock.types.sandbox import Sandbox, SandboxMode, SandboxState
 from paddock.types.step import Drafting, DraftSource, MediaSpan, Sampled, Span
-from paddock.types.templates import BUILTIN_TEMPLATES, DEFAULT_TEMPLATE, check_template
+from paddock.types.templates import BUILTIN_TEMPLATES, DEFAULT_TEMPLATE, check_template, printed_dates
 from paddock.types.views import SlotState, SlotView, SpanView, TreeView

@@ -48,7 +48,7 @@ class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
     ending: Literal["reply", "continue", "none"] = "reply"
     """What follows the messages: the start of a reply, the rest of the last message, or nothing."""
     thinking: bool | None = None
-    """None: the template decides."""
+    """None: as with llama-server's `enable_thinking`, on if the template can turn it on and off."""
     thinking_budget: int | None = None
     """The most tokens of reasoning. The server then ends the reasoning."""
     budget_message: str = ""
@@ -60,6 +60,8 @@ class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
     """Additional variables for the template."""
     template: str = ""
     """A Jinja template to use instead of the model's own."""
+    date: str = ""
+    """The date for templates that print one, as 2026-11-19. Empty: today."""
     media: tuple[MediaFile, ...] = ()
     """The files of the messages' parts of type `media`, in the order of the parts."""
 

@@ -1,6 +1,8 @@
-"""Chat templates that libllama renders without Jinja."""
+"""What is known about chat templates without rendering one."""
 
 from __future__ import annotations
+
+from datetime import datetime
 
 DEFAULT_TEMPLATE = "chatml"
 """The template of a model without one. It is rendered by Jinja."""
@@ -12,7 +14,7 @@ megrez minicpm mistral-v1 mistral-v3 mistral-v3-tekken mistral-v7 mistral-v7-tek
 pangu-embedded phi3 phi4 rwkv-world seed_oss smolvlm solar-open vicuna vicuna-orca yandex zephyr
 """
 BUILTIN_TEMPLATES = frozenset(_NAMES.split())
-"""The names that libllama knows."""
+"""The names of those that libllama renders without Jinja."""
 
 
 def check_template(text: str) -> str:
@@ -21,3 +23,8 @@ def check_template(text: str) -> str:
         names = ", ".join(sorted(BUILTIN_TEMPLATES))
         raise ValueError(f"{text[:80]!r} is not the text of a Jinja template, and not one of the names {names}")
     return text
+
+
+def printed_dates(now: datetime) -> dict[str, str]:
+    """Variables for templates that print a date, as llama-server has them. Llama 3 prints one of 2024 without."""
+    return {"datetime": now.strftime("%b %d %Y"), "date_string": now.strftime("%d %b %Y")}

@@ -284,6 +284,8 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokens"):
     count: int
     listed: bytes = b""
     """For `Tokenize`: the tokens as a JSON array. The gateway copies it into the response without parsing it."""
+    n_ctx: int = 0
+    """For `CountTokens`: the context of one request; 0: not known."""
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):

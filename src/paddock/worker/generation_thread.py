@@ -49,7 +49,7 @@ from paddock.worker.step_times import StepTimes
 _EMBEDDINGS_IDLE_SECONDS = 60.0
 """The context for embeddings is freed when the worker has been idle for so long."""
 # A GPU computes `n_ubatch` tokens at a time, so a chunk of a few of them costs no more per token than a large one.
-_PAUSE_ON_GPU = 0.12
+_PAUSE_ON_GPU, _STRETCH_ON_GPU = 0.12, 16.0
 
 # Set to 1 in the environment of the server: workers check the counters of their cache whenever they are idle.
 CHECK_CACHE = "PADDOCK_CHECK_CACHE"
@@ -111,7 +111,8 @@ class GenerationThread(EngineThread):
     def _step_budget(self) -> StepBudget:
         budget = StepBudget(usual=self._options.n_ubatch, unified=self.engine.shape.unified)
         if not self.engine.is_cpu_bound:
-            budget.floor_seconds = _PAUSE_ON_GPU
+            budget.floor_seconds, budget.stretch = _PAUSE_ON_GPU, _STRETCH_ON_GPU
+            budget.pass_rows = min(self._options.n_ubatch, self.engine.n_batch)
         return budget
 
     def _open(self) -> None:

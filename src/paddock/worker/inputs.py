@@ -70,7 +70,7 @@ class InputPreparer(Preparer):
         trained = info.n_ctx_train
         hint = "" if info.n_ctx == trained else f" (it was trained with {trained}: see -b and -c)"
         return ContextLengthExceeded(
-            f"an input has {size} and exceeds the available context size; the limit of this model is {info.n_ctx} "
+            f"an input is too large: it has {size} and exceeds the available context size; the limit is {info.n_ctx} "
             f"tokens{hint}",
             param=param,
             numbers={"n_prompt_tokens": tokens, "n_ctx": info.n_ctx},

@@ -124,7 +124,7 @@ class PromptReader:
         """
         self._media = media
         self._vocab = vocab
-        self._n_ctx = info.n_ctx
+        self.n_ctx = info.n_ctx
         self._n_vocab = info.n_vocab
         self._n_slots = info.n_slots
         self._spelling = _Spelling(vocab, info.n_vocab)
@@ -162,7 +162,7 @@ class PromptReader:
         if not tokens:
             raise InvalidRequest("the prompt is empty", param=_param(prompt))
         # The first token of the answer needs a cell.
-        if len(tokens) >= self._n_ctx:
+        if len(tokens) >= self.n_ctx:
             raise self._too_long(prompt, f"{len(tokens)} tokens", len(tokens))
         return tokens
 
@@ -209,8 +209,8 @@ class PromptReader:
         return Read(tokens, constraint, is_optional, reply, text, system_size, media)
 
     def count(self, prompt: ChatPrompt) -> int:
-        """How many tokens a conversation has."""
-        return len(self._chat_tokens(prompt, self._chat_of(prompt).render(self._marked(prompt)).text)[0])
+        """How many tokens a conversation has, also if the context is too short for it: clients ask before they send."""
+        return len(self._all_tokens(prompt, self._chat_of(prompt).render(self._marked(prompt)).text)[0])
 
     def _marked(self, prompt: ChatPrompt) -> ChatPrompt:
         """The prompt with a marker in the place of each file."""
@@ -220,11 +220,15 @@ class PromptReader:
         return msgspec.structs.replace(prompt, messages=[_marked(message, marker) for message in prompt.messages])
 
     def _chat_tokens(self, prompt: ChatPrompt, text: str) -> tuple[list[int], tuple[MediaSpan, ...]]:
-        if not prompt.media or self._media is None:
-            return self._checked(prompt, self.rendered_tokens(prompt, text)), ()
         self._check_size(prompt, text)
+        tokens, media = self._all_tokens(prompt, text)
+        return self._checked(prompt, tokens), media
+
+    def _all_tokens(self, prompt: ChatPrompt, text: str) -> tuple[list[int], tuple[MediaSpan, ...]]:
+        if not prompt.media or self._media is None:
+            return self._rendered_tokens(text), ()
         read = read_media(prompt.media, text, self._media, add_special=not self._has_bos(text))
-        return self._checked(prompt, read.tokens), read.spans
+        return read.tokens, read.spans
 
     def _system_size(self, prompt: ChatPrompt, text: str, tokens: list[int]) -> int:
         end = system_end(text, prompt.messages) if self._has_checkpoints else 0
@@ -237,11 +241,6 @@ class PromptReader:
             return []
         texts = [message, format.reasoning.closing] if message else [format.reasoning.closing]
         return [token for text in texts for token in self._vocab.tokenize(text, add_special=False, parse_special=True)]
-
-    def rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
-        """Tokenise a rendered prompt."""
-        self._check_size(prompt, text)
-        return self._rendered_tokens(text)
 
     def _rendered_tokens(self, text: str) -> list[int]:
         return self._vocab.tokenize(text, add_special=not self._has_bos(text), parse_special=True)
@@ -295,19 +294,19 @@ class PromptReader:
     def _check_size(self, prompt: Prompt, text: str) -> None:
         """Refuse a text by a lower bound of its tokens: tokenising ten megabytes would delay others by seconds."""
         size = len(text.encode("utf-8", "surrogatepass"))
-        if size < self._n_ctx:
+        if size < self.n_ctx:
             return  # without the longest piece, which takes a while to compute
         at_least = size // self._vocab.longest_piece
-        if at_least >= self._n_ctx:
+        if at_least >= self.n_ctx:
             raise self._too_long(prompt, f"at least {at_least} tokens", at_least)
 
     def _too_long(self, prompt: Prompt, size: str, tokens: int) -> ContextLengthExceeded:
         """With the words of OpenAI, Anthropic and llama-server, because clients search the message for them."""
         return ContextLengthExceeded(
             f"the prompt is too long: it has {size} and exceeds the available context size; this model's maximum "
-            f"context length is {self._n_ctx} tokens, and the answer needs at least one of them",
+            f"context length is {self.n_ctx} tokens, and the answer needs at least one of them",
             param=_param(prompt),
-            numbers={"n_prompt_tokens": tokens, "n_ctx": self._n_ctx},
+            numbers={"n_prompt_tokens": tokens, "n_ctx": self.n_ctx},
         )
 
 

@@ -102,7 +102,7 @@ class TextQuestions:
                 case CountTokens(prompt):
                     text = self._render(prompt)
                     yield len(text)
-                    self._send(Tokens(id, self._prompts.count(prompt)))
+                    self._send(Tokens(id, self._prompts.count(prompt), n_ctx=self._prompts.n_ctx))
         except PaddockError as error:
             self._send(Refused(id, Problem.of(error)))
         except Exception as error:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from paddock.errors import InvalidRequest, PaddockError, ReceiptUnavailable
 from paddock.fleet import Catalogue, FileDigests, Generation, Model, identity_of
+from paddock.gateway.generation.conversation import ConversationFields
 from paddock.gateway.generation.fields import GenerationFields
 from paddock.receipts import (
     FORMAT,
@@ -27,6 +29,8 @@ from paddock.receipts import (
     token_digest,
 )
 from paddock.types import GenerateRequest
+
+_Body = TypeVar("_Body", bound=GenerationFields)
 
 StreamReceipt = Callable[[], Awaitable[Any]]
 """Gives the receipt for the last event of a stream when all answers are complete; `UNSET` if none was requested."""
@@ -44,6 +48,17 @@ _NOT_SAMPLING = frozenset({"seed", "n_probs", "post_sampling_probs"})
 
 async def no_receipt() -> msgspec.UnsetType:
     return msgspec.UNSET
+
+
+def with_date(body: _Body, day: str) -> _Body:
+    """The body with the date that its chat template may print, unless it says one: `day`, or today if it is to have a
+    receipt, because the same request on another day must have the same prompt.
+    """
+    if not day and body.receipt:
+        day = datetime.date.today().isoformat()
+    if not day or not isinstance(body, ConversationFields) or body.template_date is not None:
+        return body
+    return body.model_copy(update={"template_date": day})
 
 
 def check_receipt(requests: Sequence[GenerateRequest], model: Model) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field
+from pydantic import AfterValidator, AliasChoices, Field
 
 from paddock.gateway.http import sizes
 from paddock.gateway.http.fields import BodyFields
+
+
+def _date(text: str) -> str:
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise ValueError("expected a date such as 2026-11-19") from None
 
 
 class ReplyFields(BodyFields):
@@ -32,6 +40,8 @@ class ReplyFields(BodyFields):
     """Paddock's own, for llama-server's option: continue a last message of the assistant. By default true."""
     skip_chat_parsing: bool | None = None
     """Paddock's own, for llama-server's option: the whole reply is content, with reasoning and calls as text."""
+    template_date: Annotated[str, AfterValidator(_date), Field(max_length=10)] | None = None
+    """Paddock's own: the date for chat templates that print one, as 2026-11-19. By default today."""
 
     def reply_options(self, *, stream: bool, budget: int | None = None) -> dict[str, Any]:
         """The fields of a `ChatPrompt` that they stand for. `budget` is the dialect's own field for a budget."""
@@ -42,4 +52,5 @@ class ReplyFields(BodyFields):
             "budget_message": self.reasoning_budget_message or "",
             "split_reasoning": self.reasoning_format not in inline,
             "parse_reply": not self.skip_chat_parsing,
+            "date": self.template_date or "",
         }

@@ -22,14 +22,14 @@ from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import start_all
 from paddock.gateway.generation.media_sources import MediaSources
 from paddock.gateway.generation.normalizing import names_for, normalized_requests
-from paddock.gateway.generation.receipts import OpenReceipt, ReceiptDesk, check_receipt, no_receipt
+from paddock.gateway.generation.receipts import OpenReceipt, ReceiptDesk, check_receipt, no_receipt, with_date
 from paddock.gateway.generation.stream_buffers import CONVERSATION_HEADER, StreamBuffers
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import Framing
 from paddock.gateway.http.request_context import REQUEST_ID
 from paddock.gateway.http.responses import JSON, error_event
-from paddock.gateway.http.scope import BODY, GIVEN, HELD, NORMALIZED, TRACE_KIND
+from paddock.gateway.http.scope import BATCH_DATE, BODY, GIVEN, HELD, NORMALIZED, TRACE_KIND
 
 _HOLD_SECONDS = 2.0
 """A stream is held back for so long, so that an early refusal has a status of its own."""
@@ -56,6 +56,7 @@ async def respond(
     request.scope[TRACE_KIND] = endpoint.trace_kind
     model = model_to_run(request, fleet, body.model)
     sent, body = body, await with_defaults(body, model, is_loaded=fleet.info(model) is not None)
+    body = with_date(body, request.scope.get(BATCH_DATE, ""))
     meter = meter_of(request)
     with renamed_params(field_names):
         listed = [(item.id, item.scale) for item in body.lora] if body.lora else None

@@ -87,6 +87,9 @@ def timings_of(timings: Timings | None, usage: Usage) -> NativeTimings:
 
 def timings_so_far(delta: Delta, wanted: bool | None) -> NativeTimings | msgspec.UnsetType:
     """For requests with `timings_per_token`. The parts are known at the end only."""
+    if wanted and (progress := delta.progress) is not None:
+        computed = progress.processed - progress.cached
+        return native_timings(Timings(progress.seconds), cached=progress.cached, prompt=computed, predicted=0)
     if not wanted or delta.usage is None:
         return msgspec.UNSET
     return timings_of(msgspec.structs.replace(delta.timings or Timings(), parts=None), delta.usage)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from paddock.gateway.generation.fields import JOB_ID, RequestContext
 from paddock.gateway.http.access_log import JOB_HEADER
 from paddock.gateway.http.bodies import BodyRules, parse_body
 from paddock.gateway.http.request_context import FAILURE
-from paddock.gateway.http.scope import BATCH, BATCH_CALLER
+from paddock.gateway.http.scope import BATCH, BATCH_CALLER, BATCH_DATE
 
 _encode = msgspec.json.encode
 
@@ -180,6 +181,8 @@ class BatchLines:
             BATCH: batch.id,
             BATCH_CALLER: replace(caller, origin=msgspec.structs.replace(caller.origin, batch=True)),
         }
+        if batch.deterministic:  # it may last past midnight
+            scope[BATCH_DATE] = datetime.date.fromtimestamp(batch.created_at).isoformat()
         unread = [body]
         pieces: list[bytes] = []
         started: dict[str, Any] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from fastapi import APIRouter, Path, Request
@@ -147,6 +147,9 @@ def _answer(id_slot: int, action: Action, filename: str, done: SlotDone) -> Slot
     return answer
 
 
+_NO_TOKEN: Final = NextToken(has_next_token=False, n_remain=-1, n_decoded=0)
+
+
 def _shown(slot: SlotState, kind: ModelKind | None, *, drafts: bool) -> ShownSlot:
     shown = struct_from(
         ShownSlot,
@@ -163,7 +166,8 @@ def _shown(slot: SlotState, kind: ModelKind | None, *, drafts: bool) -> ShownSlo
             "n_keep": slot.n_keep,
             "n_discard": slot.n_discard,
         }
-        shown.next_token = [NextToken(has_next_token=slot.is_processing, n_remain=left, n_decoded=slot.n_decoded)]
+        next_token = NextToken(has_next_token=True, n_remain=left, n_decoded=slot.n_decoded)
+        shown.next_token = [next_token if slot.is_processing else _NO_TOKEN]
         shown.timings = native_timings(
             slot.timings, cached=slot.n_cached_tokens, prompt=slot.n_computed_tokens, predicted=slot.n_decoded
         )

@@ -241,8 +241,7 @@ async def _truncated(request: Request, fleet: Fleet, body: ChatRequest) -> ChatR
         except InvalidRequest:
             return True  # a template may refuse messages; the generation says so
         assert isinstance(found, Tokens), "the answer to this question"
-        info = fleet.info(model)
-        return info is None or found.count < info.n_ctx
+        return not found.n_ctx or found.count < found.n_ctx
 
     if await fits(0):
         return body

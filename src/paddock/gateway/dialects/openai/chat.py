@@ -81,7 +81,12 @@ class ChatAnswer:
                     event = self._event(delta.index, schema.ChoiceDelta(role="assistant"))
                 if delta.progress is not None:
                     progress = native_progress(delta.progress)
-                    event += self._event(delta.index, schema.ChoiceDelta(), prompt_progress=progress)
+                    event += self._event(
+                        delta.index,
+                        schema.ChoiceDelta(),
+                        prompt_progress=progress,
+                        timings=timings_so_far(delta, self._timings_per_token),
+                    )
                 for part in delta.calls or ():
                     (calling.discard if part.withdrawn else calling.add)((delta.index, part.index))
                 event += self._parts(delta)

@@ -96,6 +96,7 @@ class CompletionAnswer:
                         [schema.CompletionChoice(text="", index=index)],
                         usage=usage,
                         prompt_progress=progress,
+                        timings=timings_so_far(delta, self._body.timings_per_token),
                         verbose=self._verbose(place, index, delta),
                     )
                     continue
