@@ -13,13 +13,13 @@ help:  ## Show this list
 serve: $(VENV)/.installed-demo  ## Serve the demo model on 127.0.0.1:8080 (ARGS="--port 9000" to change that)
 	@$(BIN)/paddock serve $(ARGS)
 
-# Three processes (four in the fast tier, whose tests often wait) that each run whole files, so that servers shared by the
+# Three processes (six in the fast tier, whose tests often wait) that each run whole files, so that servers shared by the
 # tests of a file start once. Bytecode is written even if the environment disables it, because the tests start hundreds of
 # processes.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
-test: $(VENV)/.installed-dev  ## Run the fast tests, in about 10 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
-	@$(PYTEST) -n 4 -m "not full" $(ARGS)
+test: $(VENV)/.installed-dev  ## Run the fast tests, in about 8 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
+	@$(PYTEST) -n 6 -m "not full" $(ARGS)
 
 # Both name the library, because a machine that has a compiled one uses it everywhere else.
 test-all: $(VENV)/.installed-dev  ## Run every test with the prebuilt llama.cpp, with more random examples (about 40 minutes)

@@ -68,8 +68,10 @@ class Server:
         try:
             return self.process.wait(100)
         except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)  # it writes the stacks of its threads
+            self._reading.join(10)
             self.process.kill()
-            raise
+            raise AssertionError("the server did not stop:\n" + "\n".join(self.output[-200:])) from None
         finally:
             self._reading.join(100)
             shutil.rmtree(self._data, ignore_errors=True)

@@ -32,6 +32,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return build(ROOT, tmp_path_factory.mktemp("dist"))
 
 
+@full
 def test_both_packages_have_the_page_and_no_tests(built: tuple[Path, Path]) -> None:
     source, wheel = built
     names = zipfile.ZipFile(wheel).namelist()

@@ -23,6 +23,7 @@ from paddock.cli.native.tools import compile_environment, find_tools
 from paddock.errors import StartupError
 from paddock.libraries import IDENTITY, Cpu, Identity, Source, library_name, list_builds, this_cpu
 from tests.cli.build_driver import Toolchain, accept, source_package
+from tests.tiers import full
 
 _WITHIN = 60.0
 
@@ -197,6 +198,7 @@ def test_only_what_is_compiled_is_unpacked(tools: Toolchain, order: Order) -> No
 # ── interrupted, and at the same time ────────────────────────────────────────────────────────────────────────────────
 
 
+@full
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupted_build_leaves_nothing(
     running: subprocess.Popen[bytes], tools: Toolchain, order: Order, number: int

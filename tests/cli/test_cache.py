@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.server import Server
+from tests.tiers import full
 
 
 def _paddock(*words: str, cwd: Path, answer: str = "", **env: str) -> subprocess.CompletedProcess[str]:
@@ -40,6 +41,7 @@ def test_a_running_server_is_listed_and_cleared(tmp_path: Path) -> None:
         assert json.loads(cleared.stdout)["models"][0]["tenants"] == []
 
 
+@full
 def test_without_a_server_the_folders_are_read(tmp_path: Path) -> None:
     nowhere = {"PADDOCK_SERVER__PORT": "9"}
     nothing = _paddock(cwd=tmp_path, **nowhere)

@@ -12,6 +12,7 @@ import pytest
 
 from paddock.cli.doctor.finding import Finding
 from tests.forking import run_command
+from tests.tiers import full
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +34,7 @@ def test_a_machine_without_problems(tmp_path: Path, tiny_models: dict[str, Path]
     assert "\x1b" not in done.stdout
 
 
+@full
 def test_many_problems(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "broken.gguf").write_bytes(b"GGUF but no model, as one can see")

@@ -33,6 +33,7 @@ from paddock.cli.doctor.server import (
 )
 from tests.certificates import make_certificate
 from tests.cli.findings import worst
+from tests.tiers import full
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,7 @@ def test_the_process_on_the_port_is_named() -> None:
     assert "cannot be resolved" in examine_port("no.such.host.invalid", 80).text
 
 
+@full
 def test_a_running_paddock_is_recognised(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", "--lazy"]
     with subprocess.Popen(

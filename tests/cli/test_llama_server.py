@@ -77,7 +77,7 @@ def test_all_refused_options_are_named_at_once() -> None:
         _context("-lcs", "file", "--temp", "1", "--tools", "all")
     first, second = refusal.value.message.splitlines()
     assert first.startswith("-lcs is not supported: guesses come from the texts of requests")
-    assert second.startswith("--tools or LLAMA_ARG_TOOLS is not supported: this server runs no tools")
+    assert second.startswith("--tools or LLAMA_ARG_TOOLS is not supported: this server starts no tools")
 
 
 def test_an_option_is_named_as_it_was_written() -> None:

@@ -184,6 +184,7 @@ def test_serving_from_the_hub_and_again_offline(tmp_path: Path, tiny_models: dic
         pass
 
 
+@full
 @pytest.mark.parametrize("variable", ["LLAMA_CACHE", "HF_HUB_CACHE"])
 def test_what_llama_server_has_downloaded_is_used(tmp_path: Path, tiny_models: dict[str, Path], variable: str) -> None:
     data = tiny_models["llama"].read_bytes()

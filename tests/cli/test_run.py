@@ -234,6 +234,7 @@ def test_ps_without_a_server_says_so(tmp_path: Path) -> None:
 # ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@full
 def test_a_server_with_tls_is_found_by_its_certificate(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     with Server("-m", "fake:", "--ssl-cert-file", str(certificate), "--ssl-key-file", str(key)) as server:
@@ -246,6 +247,7 @@ def test_a_server_with_tls_is_found_by_its_certificate(tmp_path: Path) -> None:
         assert f"the certificate of {server.url} is not trusted" in other.stderr
 
 
+@full
 def test_with_tls_settings_a_server_is_started_without_tls(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     certificate, key = make_certificate(tmp_path)
     (tmp_path / ".env").write_text(

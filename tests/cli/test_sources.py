@@ -11,6 +11,7 @@ import pytest
 from tests.forking import run_command
 from tests.hub import Hub, Repository
 from tests.server import Server
+from tests.tiers import full
 
 
 def _environment(url: str, home: Path) -> dict[str, str]:
@@ -22,6 +23,7 @@ def _serve(home: Path, *arguments: str, url: str = "http://127.0.0.1:1") -> subp
     return run_command("serve", "--port", "0", *arguments, env=_environment(url, home), cwd=home)
 
 
+@full
 def test_a_file_and_a_draft_model_of_repositories_and_again_offline(
     tmp_path: Path, tiny_models: dict[str, Path]
 ) -> None:
@@ -49,6 +51,7 @@ def test_a_file_and_a_draft_model_of_repositories_and_again_offline(
     assert "house/other: it has no GGUF model; --offline downloads nothing" in missing.stderr
 
 
+@full
 def test_a_model_by_its_url_and_again_without_a_network(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     repository = Repository({"m.gguf": tiny_models["llama"].read_bytes()})
     with Hub(house__m=repository) as hub:

@@ -15,6 +15,7 @@ import yaml
 
 from paddock.cli.serve import command as serve
 from paddock.config import load_settings
+from tests.tiers import full
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes"
 VERSIONS = ("1.28", kubernetes_validate.latest_version())
@@ -70,6 +71,7 @@ def test_every_file_is_what_kubernetes_expects(file: Path, version: str) -> None
     kubernetes_validate.validate(manifest, version, strict=True)
 
 
+@full
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_built_is_too(built: dict[str, Manifest], version: str) -> None:
     for manifest in built.values():

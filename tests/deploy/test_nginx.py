@@ -20,7 +20,7 @@ from tests.server import Server, chat_body, events, wait_for
 
 SAMPLE = Path(__file__).parents[2] / "deploy" / "nginx" / "paddock.conf"
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
-pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx here")
+pytestmark = [pytest.mark.full, pytest.mark.skipif(NGINX is None, reason="there is no nginx here")]
 
 # As it stands in a guide for llama-server; only where it listens, and where the server is, are this test's.
 KNOWN = """

@@ -14,7 +14,7 @@ from tests.deploy.test_nginx import NGINX, _free_port, _nginx, _replaced
 from tests.server import Server, chat_body, events
 
 SAMPLE = Path(__file__).parents[2] / "deploy" / "nginx" / "instances.conf"
-pytestmark = pytest.mark.skipif(NGINX is None, reason="there is no nginx here")
+pytestmark = [pytest.mark.full, pytest.mark.skipif(NGINX is None, reason="there is no nginx here")]
 
 # As it stands in a guide for llama-server; only where it listens, and where the servers are, are this test's.
 KNOWN = """

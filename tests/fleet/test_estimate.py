@@ -17,6 +17,7 @@ from paddock.fleet.catalogue.headers import read_header
 from paddock.fleet.memory.estimate import Estimate, estimate, estimate_draft
 from paddock.fleet.memory.fit import Fit, Freedom, Room
 from tests.options import engine_options
+from tests.tiers import full
 
 _BUFFER = re.compile(r"(KV|RS|compute|output) buffer size =\s*([\d.]+) MiB")
 _MIB = 1 << 20
@@ -43,6 +44,7 @@ def _compare(path: Path, capsys: pytest.CaptureFixture[str], **options: Any) -> 
     return estimated, estimated.host.compute, sum(size for kind, size in reported if kind in ("compute", "output"))
 
 
+@full
 @pytest.mark.parametrize(
     "options",
     [

@@ -14,6 +14,7 @@ from paddock.libraries import VARIABLE, find_library
 from tests.engine.fake_library import ALWAYS_ZERO, NEEDS_COMPILER, compile_library
 from tests.forking import run_command
 from tests.server import Server, wait_for
+from tests.tiers import full
 
 _PASSED = "a tiny model was computed correctly with this libllama"
 _CRASHES = "a process that decodes a tiny model with it ends with SIGABRT"
@@ -35,6 +36,7 @@ def _failing(folder: Path) -> Path:
     return compile_library(folder, bodies={"llama_model_load_from_file": load}).path
 
 
+@full
 @NEEDS_COMPILER
 @pytest.mark.parametrize(("make", "problem"), [(_crashing, _CRASHES), (_wrong, _WRONG), (_failing, _FAILS)])
 def test_a_library_that_fails_the_trial_is_refused(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server import Server, chat_body
+from tests.tiers import full
 
 _TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
 _MESSAGES = [
@@ -40,6 +41,7 @@ def _rendered(server: Server, model: str, **fields: Any) -> Any:
     return response.json().get("prompt") or response.json()["error"]
 
 
+@full
 def test_a_name_is_the_template_of_all_models_or_of_one(server: Server) -> None:
     assert _rendered(server, "plain") == (
         "<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"

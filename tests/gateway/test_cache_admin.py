@@ -8,6 +8,7 @@ import pytest
 
 from tests.gateway.key_config import ADMIN, CHAT, KeyConfig, headers_of
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 
 def _kept(server: Server, **headers: str) -> dict[str, dict[str, Any]]:
@@ -63,6 +64,7 @@ def test_one_tenant_is_cleared_and_the_other_is_not(config: KeyConfig) -> None:
         assert server.client.post("/admin/cache/clear", json={"model": "none"}, headers=ADMIN).status_code == 404
 
 
+@full
 @pytest.mark.parametrize("layout", ["-kvu", "-no-kvu"])
 def test_what_runs_is_not_cleared(layout: str) -> None:
     env = {"PADDOCK_CHECK_CACHE": "1"}

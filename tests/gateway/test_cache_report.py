@@ -10,6 +10,7 @@ import pytest
 
 from tests.gateway.key_config import ADMIN, CHAT, KeyConfig, headers_of
 from tests.server import Server, chat_body, events
+from tests.tiers import full
 
 _Make = Callable[[str], dict[str, Any]]
 _RULES = "You are a careful assistant of the library. Answer in one short sentence and name your sources. "
@@ -45,7 +46,10 @@ def _streamed(server: Server, path: str, body: dict[str, Any]) -> list[dict[str,
         return [json.loads(data) for _, data in events(response) if data != "[DONE]"]
 
 
-@pytest.mark.parametrize("path", _ROUTES)
+_NOT_CHAT = [pytest.param(path, marks=full) for path in _ROUTES if path != "/v1/chat/completions"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", *_NOT_CHAT])
 def test_a_changed_word_is_named(demo_server: Server, path: str) -> None:
     make = _ROUTES[path]
     kind = path.replace("/", "")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.server import Server, chat_body, events
+from tests.tiers import full
 
 EMBEDDINGS = "/v1/embeddings"
 EXACT = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32", "-c", "512")
@@ -34,6 +35,7 @@ def test_six_routes_on_one_model(fake_server: Server) -> None:
     assert client.post("/v1/rerank", json={"query": "a", "documents": ["b"]}).status_code == 501
 
 
+@full
 def test_the_vectors_are_those_of_an_embedding_server(tiny_models: dict[str, Path]) -> None:
     model = str(tiny_models["llama"])
     with Server("-m", model, *EXACT) as both, Server("-m", model, "--embedding", *EXACT) as alone:

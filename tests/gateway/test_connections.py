@@ -12,6 +12,7 @@ import pytest
 
 from tests.server import Server, chat_body, wait_for
 from tests.sockets import GET_HEALTH, Wire, post
+from tests.tiers import full
 
 _CHAT = "/v1/chat/completions"
 
@@ -139,6 +140,7 @@ def test_a_stream_that_the_client_does_not_read(short_timeouts: Server) -> None:
         )
 
 
+@full
 def test_an_answer_that_the_client_does_not_read(short_timeouts: Server) -> None:
     before = sum("does not read" in line for line in short_timeouts.output)
     with Wire(short_timeouts.url, receive_buffer=1024) as wire:
@@ -236,6 +238,7 @@ def test_connections_per_key_are_limited(tmp_path: Path) -> None:
         )
 
 
+@full
 def test_watchers_do_not_use_the_reserved_requests(tmp_path: Path) -> None:
     keys = {f"user{number}": {"key": f"user{number}"} for number in range(4)} | {"boss": {"key": "boss", "admin": True}}
     config = _settings(tmp_path / "config.json", keys=keys, max_connections=32)
@@ -266,6 +269,7 @@ def test_pipelined_requests_are_limited(fake_server: Server) -> None:
         assert wire.closed()
 
 
+@full
 @pytest.mark.parametrize("header", [b"Authorization: Bearer secret", b"X-API-Key: secret"])
 def test_a_trailer_does_not_become_a_header(header: bytes) -> None:
     """A proxy in front of the server checks headers, not trailers."""
@@ -279,6 +283,7 @@ def test_a_trailer_does_not_become_a_header(header: bytes) -> None:
             assert wire.send(GET_HEALTH).answer().status == 200
 
 
+@full
 def test_pipelined_requests_are_answered_in_order() -> None:
     """The connection is not idle while a request runs, however long it takes."""
     with Server("-m", "fake:delay=0.05", env={"PADDOCK_SERVER__KEEP_ALIVE_TIMEOUT": "1"}) as server:

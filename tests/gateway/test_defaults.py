@@ -12,6 +12,7 @@ import pytest
 from tests import tiny_models as tiny
 from tests.forking import run_command
 from tests.server import Server
+from tests.tiers import full
 
 _CHAT = {"messages": [{"role": "user", "content": "hello"}]}
 
@@ -82,6 +83,7 @@ def test_a_model_adds_its_own_defaults(tmp_path: Path) -> None:
             assert (params["top_k"], params["top_p"]) == (top_k, 0.25)
 
 
+@full
 def test_a_constraint_of_a_request_replaces_the_default(tmp_path: Path, demo_model: Path) -> None:
     with Server("-m", str(demo_model), "-c", "512", "-n", "8", "--temp", "0", "--grammar", 'root ::= "yes"') as server:
         assert _post(server, "/completion", {"prompt": "hello"})["content"] == "yes"

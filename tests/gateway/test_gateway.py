@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.server import Server, chat_body, client_of, events, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 
@@ -138,6 +139,7 @@ def test_health_is_503_until_the_model_is_loaded() -> None:
         assert response.headers["retry-after"] == "1"
 
 
+@full
 def test_health_is_503_until_all_preloaded_models_are_loaded(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     models = {"a": {"path": "fake:"}, "b": {"path": "fake:load=4"}, "c": {"path": "fake:"}}

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.gateway.live_viewer import CHAT, Viewer, busy_slots, write_config
 from tests.server import Server, chat_body, events
+from tests.tiers import full
 
 CONTRACT = Path(__file__).parents[2] / "web" / "src" / "api" / "live.ts"
 # The limits of worker/view_publisher.py.
@@ -137,6 +138,7 @@ def test_a_shared_prefix_is_one_span_with_its_hits() -> None:
     assert (tree["hits"], tree["misses"], tree["omitted"]) == (2, 1, 0)
 
 
+@full
 def test_an_unchanged_tree_is_not_sent_again() -> None:
     with Server("-m", "fake:") as server:
         server.chat("say: hello")
@@ -175,6 +177,7 @@ def test_the_text_of_spans_of_a_real_model(demo_server: Server) -> None:
     assert tree["cells"]["total"] >= 1024
 
 
+@full
 def test_models_without_a_prefix_tree(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     models = {kind: {"path": str(tiny_models[kind])} for kind in ("embedding", "recurrent")}
     with (
@@ -193,6 +196,7 @@ def test_models_without_a_prefix_tree(tiny_models: dict[str, Path], tmp_path: Pa
         assert "embedding" not in viewer.trees
 
 
+@full
 def test_a_load_shows_its_progress_and_a_failure_its_reason(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"nothing")

@@ -16,6 +16,7 @@ import pytest
 
 from tests.gateway.live_viewer import CHAT, Viewer, busy_slots, thread_count, write_config
 from tests.server import Server, alive, chat_body, client_of, events, wait_for
+from tests.tiers import full
 
 # The limit of fleet/lifecycle/live_feed.py.
 MOST = 64
@@ -62,6 +63,7 @@ def test_a_key_sees_the_models_that_it_may_use(with_keys: Server) -> None:
             assert {model["id"] for model in viewer.state()["models"]} == expected
 
 
+@full
 def test_cache_reports_are_shown_to_their_own_key_or_tenant_only(with_keys: Server) -> None:
     names = ("ann", "bob", "cat", "dan")
     for name in names:
@@ -140,6 +142,7 @@ def test_a_watched_model_is_unloaded_when_idle() -> None:
         assert server.workers() == []
 
 
+@full
 def test_a_crash_and_the_next_worker_are_shown() -> None:
     with Server("-m", "fake:") as server, Viewer(server) as viewer:
         server.chat("say: hello")

@@ -9,6 +9,7 @@ from typing import Any
 
 from tests.gateway.live_viewer import CHAT, Viewer, busy_slots, write_config
 from tests.server import Server, alive, chat_body, events, wait_for
+from tests.tiers import full
 
 SYSTEM = "You look after the horses of this paddock. " * 12
 
@@ -79,6 +80,7 @@ def test_workers_and_one_that_is_killed(tmp_path: Path) -> None:
         viewer.prefixes("pooled", lambda found: not found["prefixes"])
 
 
+@full
 def test_remote_servers_and_one_that_is_killed(tmp_path: Path) -> None:
     with Server("-m", "fake:", "-np", "3") as one, Server("-m", "fake:", "-np", "3") as two:
         urls = {"a": {"url": one.url}, "b": {"url": two.url}}

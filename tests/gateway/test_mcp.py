@@ -15,6 +15,7 @@ import pytest
 from tests.mcp.server import Mcp, text
 from tests.server import Server, wait_for
 from tests.sockets import Wire, post
+from tests.tiers import full
 
 ADMIN = {"authorization": "Bearer boss"}
 
@@ -87,6 +88,7 @@ def test_tools_are_listed_and_called(tmp_path: Path, events: bool, sessions: boo
     assert not mcp.known
 
 
+@full
 def test_nothing_is_sent_before_tools_are_asked_for(tmp_path: Path, mcp: Mcp) -> None:
     with Config(tmp_path, notes=mcp).serve() as server:
         for path in ("/health", "/metrics", "/v1/models", "/", "/admin/status", "/openapi.json"):
@@ -313,6 +315,7 @@ def test_the_flag_adds_servers(tmp_path: Path, mcp: Mcp) -> None:
         assert [each["name"] for each in listed(server)["servers"]] == ["files", "notes", "more"]
 
 
+@full
 def test_answers_match_the_schema(tmp_path: Path, mcp: Mcp) -> None:
     with Config(tmp_path, notes=mcp).serve() as server:
         document = server.client.get("/openapi.json").json()

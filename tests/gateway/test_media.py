@@ -87,6 +87,7 @@ def test_a_second_question_shares_the_image(server: Server) -> None:
     assert usage["prompt_tokens"] == plain["usage"]["prompt_tokens"] + TOKENS
 
 
+@full
 @pytest.mark.parametrize("layout", [[], ["-np", "2"]], ids=["unified", "streams"])
 def test_a_conversation_about_a_picture_computes_new_tokens_only(tmp_path: Path, layout: list[str]) -> None:
     """With rows and columns as positions (M-RoPE)."""
@@ -354,6 +355,7 @@ def test_too_many_images_for_the_context(server: Server) -> None:
     assert response.json()["error"]["code"] == "context_length_exceeded"
 
 
+@full
 def test_options_for_projectors(models: Path, tmp_path: Path) -> None:
     """`--no-mmproj` leaves it out, `--mmproj` names it, and a wrong file is named."""
     eye, projector = str(models / "sees" / "eye.gguf"), str(models / "sees" / "mmproj-eye-f16.gguf")

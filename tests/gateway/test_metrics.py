@@ -24,6 +24,7 @@ from paddock.gateway.ops.metrics.rendering import render
 from paddock.types import ChatPrompt, GenerateRequest, Origin
 from tests.options import new_model
 from tests.server import Server, chat_body, client_of, events, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 ENGINE = {"engine", "engine_version", "model_id", "pool", "replica"}
@@ -259,6 +260,7 @@ def _counted(check: Callable[[], Scrape], crashes: float) -> bool:
     return check()("paddock_model_crashes_total", model_id="quick", reason="SIGKILL") == crashes
 
 
+@full
 def test_counters_survive_crashes_and_unloads_of_workers(two_models: Server) -> None:
     server = two_models
     before = scrape(server).growing()

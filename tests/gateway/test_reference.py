@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from tests.server import Server
+from tests.tiers import full
 
 
+@full
 def test_the_reference_loads_nothing_from_other_servers(fake_server: Server) -> None:
     for path in ("/docs", "/redoc"):
         page = fake_server.client.get(path)

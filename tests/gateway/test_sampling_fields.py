@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from paddock.gateway.generation.sampling_fields import SamplingFields
 from paddock.types import SamplerName, SamplingParams
 from tests.server import Server, chat_body
+from tests.tiers import full
 
 _NEVER = float("-inf")
 
@@ -44,6 +45,7 @@ def test_every_shape_of_logit_bias_means_the_same(biases: dict[int | str, float 
         assert keys.sampling().logit_bias == expected
 
 
+@full
 def test_a_text_stands_for_all_its_tokens(server: Server) -> None:
     text = " princess and a dragon"
     question = {"content": text, "parse_special": False}

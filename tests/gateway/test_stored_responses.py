@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from tests.server import Server, events
+from tests.tiers import full
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +188,7 @@ def test_a_server_that_stores_nothing() -> None:
         assert server.client.get("/v1/conversations/conv_x").status_code == 501
 
 
+@full
 def test_a_data_folder_that_another_server_uses(tmp_path: Path) -> None:
     """What nobody asked to store is answered all the same."""
     env = {"XDG_DATA_HOME": str(tmp_path)}

@@ -15,6 +15,7 @@ import pytest
 from tests.forking import run_command
 from tests.server import Server, wait_for
 from tests.sockets import GET_HEALTH, Wire
+from tests.tiers import full
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes certificates, is missing")
 
@@ -60,6 +61,7 @@ def _put(new: Path, place: Path) -> None:
     os.replace(beside, place)
 
 
+@full
 def test_a_renewed_certificate_keeps_open_connections(tmp_path: Path) -> None:
     key, cert = tmp_path / "live.key", tmp_path / "live.pem"
     old, new = _make(tmp_path, "old"), _make(tmp_path, "new")
@@ -160,6 +162,7 @@ def test_handshakes_count_as_connections(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
+@full
 def test_a_request_directly_after_the_handshake(tmp_path: Path) -> None:
     with Server("-m", "fake:", *_flags(*_make(tmp_path, "one"))) as server:
         for _ in range(20):

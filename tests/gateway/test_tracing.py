@@ -15,6 +15,7 @@ import pytest
 
 from paddock.gateway.ops.telemetry import open_tracing
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 pytest.importorskip("opentelemetry.sdk", reason="paddock-llm[otel] is not installed")
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -128,6 +129,7 @@ def test_an_unsampled_trace_is_not_exported() -> None:
         assert not collector.spans
 
 
+@full
 def test_without_its_variables_opentelemetry_is_not_imported() -> None:
     """The SDK. FastAPI itself imports the API package if it is installed."""
     code = (

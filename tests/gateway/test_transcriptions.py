@@ -78,6 +78,7 @@ def test_a_transcription_is_a_conversation_with_the_audio(server: Server) -> Non
     assert transcribe(server, prompt="Write it", language="de").json()["text"] == own
 
 
+@full
 def test_answers_match_the_document(server: Server) -> None:
     document = server.client.get("/openapi.json").json()
     content = document["paths"][PATH]["post"]["responses"]["200"]["content"]

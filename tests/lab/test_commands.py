@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.tiers import full
+
 _WITHOUT = """
 import sys
 sys.modules["matplotlib"] = sys.modules["rich"] = None
@@ -26,6 +28,7 @@ def test_experiments_are_listed_without_their_packages() -> None:
     assert all(name in listed for name in ("prefix-cache", "determinism", "routing"))
 
 
+@full
 @pytest.mark.parametrize("command", _COMMANDS, ids=" ".join)
 def test_help_needs_no_packages_and_a_run_names_the_missing_ones(command: list[str]) -> None:
     shown = _run(*command, "--help")

@@ -157,6 +157,7 @@ def test_two_servers_in_one_run_one_of_them_minimal(tmp_path: Path) -> None:
     assert "Partial" not in text
 
 
+@full
 def test_the_report_masks_the_key(tmp_path: Path) -> None:
     with stand_in("Hay") as server:
         status, output = run(

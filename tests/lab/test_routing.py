@@ -144,6 +144,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
     assert simulate(setting) == simulate(setting) != simulate(replace(setting, seed=2))
 
 
+@full
 @pytest.mark.parametrize(("machine", "answers"), [("h200", 8), ("h200", 16), ("two-cores", 4)])
 def test_the_throughput_of_one_machine_matches_the_calculation(machine: str, answers: int) -> None:
     """The calculation in docs/explanation/scaling.md: 100 new tokens per turn, answers of 130, 20 s of thinking."""

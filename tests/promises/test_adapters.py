@@ -106,6 +106,7 @@ def test_batches_with_the_same_adapters(server: Server) -> None:
     assert together == before
 
 
+@full
 def test_new_default_scales_apply_to_later_requests(server: Server) -> None:
     assert _shown(server) == [0, 0]
     plain, first = _complete(server)["content"], _answer(server, FIRST)
@@ -128,6 +129,7 @@ def test_new_default_scales_apply_to_later_requests(server: Server) -> None:
     assert _complete(server)["content"] == plain
 
 
+@full
 def test_default_scales_survive_a_crash(server: Server) -> None:
     first = _answer(server, FIRST)
     _set(server, FIRST)
@@ -167,6 +169,7 @@ def test_adapters_change_the_fingerprint(server: Server) -> None:
     assert prints[0] == server.chat("Hello", max_tokens=1)["system_fingerprint"]
 
 
+@full
 def test_a_saved_slot_needs_the_same_adapters(
     tiny_models: dict[str, Path], tiny_adapters: list[Path], alone: list[str], tmp_path: Path
 ) -> None:

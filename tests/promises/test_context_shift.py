@@ -13,6 +13,7 @@ import pytest
 
 from tests.replicas.llama_server import LlamaServer, llama_server_binary
 from tests.server import Server, wait_for
+from tests.tiers import full
 
 _SHARED = " ".join(f"the {n} of mare and in an{n}" for n in range(8))
 
@@ -47,6 +48,7 @@ def test_others_get_the_answer_that_they_get_alone(server: Server) -> None:
     assert long["tokens_cached"] < n_ctx
 
 
+@full
 def test_no_cell_is_held_afterwards(server: Server) -> None:
     _complete(server.url, _SHARED, n_predict=900)
 

@@ -11,10 +11,12 @@ import httpx
 import pytest
 
 from tests.server import Server, alive, chat_body, events, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 
 
+@full
 def test_a_worker_killed_mid_stream_with_the_real_model() -> None:
     with Server() as server:
         before = server.chat("What is the capital of France?", temperature=0, max_tokens=16)["choices"]

@@ -59,7 +59,7 @@ def expected(tiny_models: dict[str, Path]) -> str:
         return _ask(server, _PROMPT)[0]
 
 
-@pytest.mark.parametrize("layout", [[], ["-np", "2"]])
+@pytest.mark.parametrize("layout", [[], pytest.param(["-np", "2"], marks=full)])
 def test_prefixes_survive_a_restart(
     tiny_models: dict[str, Path], tmp_path: Path, expected: str, layout: list[str]
 ) -> None:
@@ -79,12 +79,13 @@ def test_prefixes_survive_a_restart(
     assert "paddock_disk_cache_files" in metrics
 
 
+@full
 @pytest.mark.parametrize(
     ("make", "make_projector", "layout"),
     [
-        pytest.param(tiny_models.llama, tiny_projectors.llava, [], id="llava"),
+        pytest.param(tiny_models.llama, tiny_projectors.llava, [], id="llava", marks=full),
         pytest.param(tiny_models.positions, tiny_projectors.qwen, [], id="qwen"),
-        pytest.param(tiny_models.positions, tiny_projectors.qwen, ["-np", "2"], id="qwen-streams"),
+        pytest.param(tiny_models.positions, tiny_projectors.qwen, ["-np", "2"], id="qwen-streams", marks=full),
     ],
 )
 def test_images_survive_a_restart(

@@ -157,6 +157,7 @@ def test_a_draft_model_with_another_vocabulary_fails_the_load(tiny_models: dict[
         assert "caller.gguf cannot be the draft model: its token 5 is b'[THINK]'" in message
 
 
+@full
 def test_draft_model_setting_and_reload(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     """A relative path starts at the models directory. A reload adds, changes and removes the draft model."""
     directory = tiny_models["llama"].parent

@@ -13,6 +13,7 @@ import openai
 import pytest
 
 from tests.server import Server, wait_for
+from tests.tiers import full
 
 EMBEDDINGS = "/v1/embeddings"
 
@@ -74,6 +75,7 @@ def test_a_full_queue_refuses_requests() -> None:
         assert library.result(200).json()["error"]["code"] == "server_stopping"
 
 
+@full
 def test_a_crash_is_retried_once() -> None:
     """No part of the response was sent, so a new worker can compute it."""
     with Server("-m", "fake:", "--embedding") as server, ThreadPoolExecutor(1) as pool:

@@ -100,6 +100,7 @@ def test_background_requests_are_preempted(tmp_path: Path) -> None:
         assert crowd.order.count("night") - crowd.order[: crowd.order.index("other")].count("night") >= 2
 
 
+@full
 def test_embeddings_are_fair_between_keys(tmp_path: Path) -> None:
     with (
         _server(tmp_path, "-m", "fake:delay=0.1", "--embedding", "-np", "4") as server,

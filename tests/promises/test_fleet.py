@@ -96,6 +96,7 @@ def test_a_spare_process_is_used_for_the_next_model(demo_model: Path, tmp_path: 
         _ask(server, "one", "Say hello.")
 
 
+@full
 def test_a_spare_process_starts_when_the_only_model_is_unloaded(demo_model: Path) -> None:
     with Server("-m", str(demo_model), "-c", "512") as server:
         _ask(server, "any", "Say hello.")

@@ -68,6 +68,7 @@ def test_a_stream_has_the_same_events(fake_server: Server) -> None:
     assert streamed[0] == streamed[1]
 
 
+@full
 @pytest.mark.parametrize(
     "sampling", [{"temperature": 0}, pytest.param({"temperature": 0.8, "seed": 3}, marks=full)], ids=str
 )

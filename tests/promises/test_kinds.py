@@ -60,6 +60,7 @@ def test_a_shared_prompt_is_computed_once(server: Server) -> None:
     assert _computed(newcomer) < newcomer["usage"]["prompt_tokens"] / 3
 
 
+@full
 def test_several_completions_equal_single_ones(server: Server) -> None:
     (alone,) = _texts(_ask(server, "Which is the oldest of the horses?", cache_prompt=False))
     assert _texts(_ask(server, "Which is the oldest of the horses?", n=3)) == [alone] * 3

@@ -64,6 +64,7 @@ def _ending(rest: list[tuple[str, str]]) -> str:
     return str(json.loads(data)["error"]["code"]) if event == "error" else data
 
 
+@full
 def test_status_of_a_remote_replica(tmp_path: Path) -> None:
     """Without metrics its load is read from its slots. Its labels are the same before and after its model is loaded."""
     with Server("-m", "fake:delay=0.02", "--no-metrics", "-np", "2") as upstream:

@@ -62,6 +62,7 @@ def test_the_next_turn_reuses_the_previous_answer(server: Server) -> None:
     assert _cached(second) >= first["usage"]["total_tokens"] - 1
 
 
+@full
 def test_cache_prompt_false(server: Server) -> None:
     question = "Does horse 11 eat at night?"
     assert _cached(_ask(server, question, max_tokens=1, cache_prompt=False)) == 0
@@ -86,6 +87,7 @@ def test_a_stream_continues_during_a_long_prefill(server: Server) -> None:
         assert seen >= 3
 
 
+@full
 def test_several_completions_compute_the_prompt_once(server: Server) -> None:
     sampling = {"max_tokens": 6, "temperature": 1.5, "seed": 5, "deterministic": True}
     body = _ask(server, "Name any horse.", n=3, **sampling)

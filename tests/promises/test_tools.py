@@ -293,7 +293,9 @@ def test_openai_tool_loop(client: openai.OpenAI) -> None:
     messages.append(message.to_dict())  # type: ignore[arg-type]
     for call in message.tool_calls:
         messages.append({"role": "tool", "tool_call_id": call.id, "content": "sunny, 21 °C"})
-    answer = client.chat.completions.create(model="any", messages=messages, tools=TOOLS, max_tokens=16)
+    answer = client.chat.completions.create(
+        model="any", messages=messages, tools=TOOLS, max_tokens=16, extra_body=UNTHINKING
+    )
     assert answer.choices[0].message.content or answer.choices[0].message.tool_calls
 
 

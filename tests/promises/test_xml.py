@@ -22,6 +22,7 @@ def _block(language: str, marker: str) -> str:
     return textwrap.dedent(found)
 
 
+@full
 @pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=full), 1.5])
 def test_the_documented_grammar(demo_server: Server, temperature: float) -> None:
     grammar = _block("gbnf", "<horse>")
