@@ -26,6 +26,8 @@ _ENVIRONMENT = {
     "RAY_AUTH_TOKEN": TOKEN,
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # see two_nodes.py
     "RAY_USAGE_STATS_ENABLED": "0",
+    # By default Ray runs its workers at nice 15, so beside other tests they hardly ran.
+    "RAY_worker_niceness": "0",
     # Report loads every second instead of every ten.
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
