@@ -198,7 +198,7 @@ def test_what_a_model_reads_is_listed(server: Server) -> None:
     assert cards["blind"]["architecture"]["input_modalities"] == ["text"]
     for name, sees, hears in (("eye", True, False), ("blind", False, False), ("ear", False, True)):
         props = server.client.get("/props", params={"model": name}).json()
-        assert props["modalities"] == {"vision": sees, "audio": hears}
+        assert props["modalities"] == {"vision": sees, "video": False, "audio": hears}
 
 
 def test_encodings_are_counted(server: Server) -> None:

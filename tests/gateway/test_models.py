@@ -47,6 +47,8 @@ def test_card_shows_the_metadata_of_the_file(tiny_models: dict[str, Path], demo_
             "loaded": False,
         }
         assert 134_000_000 < meta["n_params"] < 165_000_000
+        props = server.client.get("/props").json()
+        assert (props["model_ftype"], props["ui"]) == ("Q4_1", True)
         assert server.workers() == [], "looking wakes nothing"
         assert server.chat("Hi", max_tokens=1, model="tiny")["model"] == "small", "answers show the id"
         card = server.client.get("/v1/models/small").json()

@@ -55,6 +55,8 @@ class DefaultSettings(msgspec.Struct):
 
 class Modalities(msgspec.Struct):
     vision: bool = False
+    video: bool = False
+    """Never: for clients of llama-server."""
     audio: bool = False
 
 
@@ -138,6 +140,8 @@ class Props(msgspec.Struct, kw_only=True):
 
     default_generation_settings: DefaultSettings
     model_alias: str
+    model_ftype: str | None
+    """The quantisation in llama.cpp's words: `Q4_K - Medium`."""
     model_path: str
     modalities: Modalities
     media_marker: str
@@ -160,6 +164,7 @@ class Props(msgspec.Struct, kw_only=True):
     endpoint_slots: bool
     endpoint_props: bool
     endpoint_metrics: bool
+    ui: bool
     build_info: str
     llama_cpp_commit: str | None
     """The commit of llama.cpp; null while the model is not loaded, and if the library does not report it."""
@@ -201,8 +206,9 @@ def props_routes(services: Services) -> APIRouter:
         placement = placement_props(found, fleet.options(found))
         library = await asyncio.to_thread(_library, info.library) if info is not None and info.library else None
         template = info.chat_template if info is not None else await asyncio.to_thread(found.template)
-        thinking = _thinking(template)
-        return JSON(_props(found, info, library, placement, thinking, await fleet.kind(found), usual, settings))
+        thinking, kind = _thinking(template), await fleet.kind(found)
+        ftype = (await asyncio.to_thread(found.description)).ftype
+        return JSON(_props(found, info, library, placement, thinking, kind, ftype, usual, settings))
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
@@ -237,6 +243,7 @@ def _props(
     placement: PlacementProps,
     thinking: ThinkingProps,
     kind: ModelKind | None,
+    ftype: str | None,
     usual: dict[str, Any],
     settings: ServerSettings,
 ) -> Props:
@@ -246,6 +253,7 @@ def _props(
     return Props(
         default_generation_settings=DefaultSettings(n_ctx=info.n_ctx if info is not None else 0, params=usual),
         model_alias=model.name,
+        model_ftype=ftype,
         model_path=model.path,
         modalities=Modalities(vision="image" in media, audio="audio" in media),
         media_marker=MEDIA_MARKER,
@@ -278,6 +286,7 @@ def _props(
         endpoint_slots=settings.slots,
         endpoint_props=settings.props,
         endpoint_metrics=settings.metrics,
+        ui=settings.webui,
         build_info=f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
         llama_cpp_commit=library.commit if library is not None else None,
         libllama=library,
