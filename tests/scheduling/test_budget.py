@@ -15,9 +15,9 @@ from tests.scheduling.test_token_cost import X86, Machine
 positions = st.integers(0, 6000)
 
 
-def trained(machine: Machine, answering: float, *, answers: int = 3) -> StepBudget:
+def trained(machine: Machine, answering: float, *, answers: int = 3, unified: bool = False) -> StepBudget:
     """A budget that has seen a long prompt, small chunks beside answers, and answers."""
-    budget = StepBudget()
+    budget = StepBudget(unified=unified)
     for start in range(0, 6144, 512):
         budget.observe(answers=answers, chunks=[], seconds=answering)
         budget.observe(answers=0, chunks=[(start, 512)], seconds=machine.seconds([(start, 512)]))
@@ -123,3 +123,28 @@ def test_one_slow_step_is_forgotten() -> None:
         chunk = brief()
         budget.observe(answers=answers, chunks=[(0, chunk)], seconds=0.01 + chunk * 0.0001)
     assert brief() >= usual // 2
+
+
+@given(positions, st.integers(1, 8))
+def test_drafted_tokens_fill_a_tile_with_the_answers(position: int, answers: int) -> None:
+    """With streams a tile has rows of one sequence."""
+    for unified in (True, False):
+        budget = trained(X86, 0.03, unified=unified)
+        tile = budget.draft_tile(answers, position)
+        if not unified and answers > 1:
+            assert tile is None
+        else:
+            assert tile is not None
+            drafted, seconds = tile
+            assert drafted + answers == TILE
+            assert seconds == pytest.approx(X86.seconds([(position, TILE)]), rel=0.1, abs=0.02)
+
+
+def test_no_tile_for_drafts_on_a_gpu_or_before_one_was_measured() -> None:
+    budget = StepBudget()
+    assert budget.draft_tile(1, 1000) is None
+    budget.observe(answers=0, chunks=[(0, 40)], seconds=1)
+    assert budget.draft_tile(1, 1000) is None
+    budget = trained(X86, 0.03)
+    budget.pass_rows = 512
+    assert budget.draft_tile(1, 1000) is None

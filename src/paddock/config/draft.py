@@ -75,5 +75,5 @@ class DraftSettings(Section):
             "--spec-ngram-map-k-size-m",
             "--spec-ngram-map-k4v-size-m",
         ),
-    ] = Field(32, ge=0, le=MOST_GUESSED)
+    ] = Field(64, ge=0, le=MOST_GUESSED)
     """The most tokens to guess at once from earlier text; more than 64 count as 64."""

@@ -112,6 +112,14 @@ class StepBudget:
         """
         return max(TILE - rows, 0) if self.unified and self._prompts else 0
 
+    def draft_tile(self, answers: int, position: int) -> tuple[int, float] | None:
+        """How many drafted tokens fill a tile with so many answers, at about this position, and how many seconds they
+        take. None: a GPU, or not known yet.
+        """
+        if self.pass_rows or not self._prompts.knows_tiles or (answers > 1 and not self.unified):
+            return None
+        return TILE - answers, self._prompts.seconds(position, TILE)
+
     def is_better_together(
         self, chunks: Sequence[tuple[int, int]], more: Sequence[tuple[int, int]], seconds: float, *, answers: int
     ) -> bool:

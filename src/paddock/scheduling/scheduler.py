@@ -22,7 +22,7 @@ from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.sharing import Sharing, SnapshotSharing, namespace, reusable
 from paddock.scheduling.slots import Slots
 from paddock.scheduling.snapshot_cache import SnapshotCache
-from paddock.scheduling.speculation import Speculation
+from paddock.scheduling.speculation import Speculation, Tile
 from paddock.scheduling.step_groups import StepGroups
 from paddock.types import CacheShape, Copied, FinishReason, Sampled, Span
 
@@ -334,10 +334,17 @@ class Scheduler:
         with_model = len(plan.spans) == plan.decodes <= self._draft_slots
         room = min(self._n_batch, self._layout.free_cells)
         allow_drafts(plan, room=room, n_ctx=self._n_ctx, with_model=with_model)
-        self._speculation.propose(plan, self.cache, self._end_tokens)
+        self._speculation.propose(plan, self.cache, self._end_tokens, self._draft_tile(plan))
         for span in plan.spans:
             if span.draft and min(span.draft) < 0:  # an image followed the same text
                 span.draft = list(takewhile(lambda token: token >= 0, span.draft))
+
+    def _draft_tile(self, plan: Plan) -> Tile | None:
+        """What drafted tokens could fill, unless prompts fill it."""
+        if len(plan.spans) > plan.decodes:
+            return None
+        tile = self._budget.draft_tile(plan.decodes, max(span.start for span in plan.spans))
+        return tile and Tile(*tile)
 
     def _prefill(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
         """Divide the room beside the generating requests among the prompts."""

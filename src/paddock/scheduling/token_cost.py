@@ -30,6 +30,10 @@ class PromptCost:
         """Whether anything is known."""
         return self._fit.observed > 0
 
+    @property
+    def knows_tiles(self) -> bool:
+        return self._fit.has_seen(1)
+
     def observe(self, chunks: Sequence[tuple[int, int]], seconds: float, *, answers: int = 0) -> None:
         """These chunks, each a start and a count, took so long together, in a step with so many answers."""
         tokens = sum(count for _, count in chunks)

@@ -14,7 +14,7 @@ from paddock.scheduling import ContextShift
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.plan import Plan
 from paddock.scheduling.prefix_cache import PrefixCache
-from paddock.scheduling.speculation import Speculation
+from paddock.scheduling.speculation import Speculation, Tile
 from paddock.types import Adapters
 from tests.options import draft_params
 from tests.scheduling.harness import Harness, Sets, Texts, answer_alone
@@ -32,7 +32,7 @@ class Adversary(Speculation):
         self._random = random.Random(seed)
         self._wrong = wrong
 
-    def propose(self, plan: Plan, cache: Cache, end_tokens: frozenset[int]) -> None:
+    def propose(self, plan: Plan, cache: Cache, end_tokens: frozenset[int], tile: Tile | None = None) -> None:
         for span, request in zip(plan.spans, plan.requests, strict=True):
             most = span.drafting.params.lookup if span.drafting is not None else 0
             for _ in range(self._random.randint(0, most)):

@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from paddock.scheduling.speculation.acceptance import Acceptance, ModelAcceptance
-from paddock.scheduling.speculation.draft_price import DraftPrice
+from paddock.scheduling.speculation.draft_price import DraftPrice, Tile
 
 MOST = 16
 
@@ -67,13 +67,17 @@ def simulate(
     machine: Machine | None = None,
     steps: int = 2000,
     seed: int = 1,
+    most: int = MOST,
+    tile: Tile | None = None,
 ) -> float:
     """Tokens per second. `seconds` is what a step takes by the number of drafted tokens. The machine makes it longer by
-    factors that count for the measurements only.
+    factors that count for the measurements only. There are at most `most` guesses for a step, and it fills a `tile`
+    with as many as that says; the estimate of its seconds may be wrong.
     """
     chance = random.Random(seed)
     machine = machine or Machine(seed)
     price, acceptance = DraftPrice(), Acceptance(ModelAcceptance())
+    price.tile = tile or Tile(0, 0.0)
     tokens = time = 0.0
     left, length = float(load.answer), 1.0
     for _ in range(steps):
@@ -82,8 +86,8 @@ def simulate(
             left, length = load.answer, chance.uniform(0.5, 1.5)
             price.interrupt(load.answers)
         if chance.random() < load.available:
-            p = acceptance.probability("ngram", 6)
-            places = range(1, MOST // load.answers + 1)
+            p = next(acceptance.probabilities("ngram", 6))
+            places = range(1, most // load.answers + 1)
             chances = sorted((p**place for place in places for _ in range(load.answers)), reverse=True)
             drafted = {"never": 0, "always": len(chances), "auto": price.count(load.answers, chances)}[policy]
         accepted = 0
@@ -108,6 +112,11 @@ def linear(cost: float) -> Callable[[int], float]:
 def stepped(drafted: int) -> float:
     """A GPU: small batches cost almost nothing, larger ones need another kernel."""
     return 0.004 * (1.0 + 0.01 * drafted if drafted < 8 else 2.5)
+
+
+def tiled(drafted: int) -> float:
+    """A CPU: a tile of 64 rows takes less time than 32 rows one by one."""
+    return 0.04 * (1 + 0.5 * drafted if drafted < 63 else 16.0)
 
 
 machines = st.fixed_dictionaries(
@@ -169,6 +178,58 @@ def test_costs_that_jump_are_learned() -> None:
     load = Load(0.8, available=1.0)
     never, auto = (simulate(load, stepped, policy=policy) for policy in ("never", "auto"))
     assert auto > 2.5 * never
+
+
+@pytest.mark.parametrize(("right", "gain"), [(0.99, 2.3), (0.98, 1.8)])
+def test_whole_tiles_are_drafted_where_most_guesses_are_right(right: float, gain: float) -> None:
+    load = Load(right, available=0.95)
+    tile = Tile(63, 0.04 * 14)  # verifying takes a little longer than computing a prompt
+    never, rows, tiles = (
+        simulate(load, tiled, policy=policy, most=most, tile=tile)
+        for policy, most in (("never", 63), ("auto", 16), ("auto", 63))
+    )
+    assert tiles > gain * never
+    assert tiles > 1.1 * rows
+
+
+@settings(phases=set(Phase) - {Phase.shrink})
+@given(
+    load=st.builds(Load, right=st.floats(0.0, 0.99), available=st.sampled_from([0.1, 0.7, 1.0])),
+    cost=st.floats(2.0, 60.0),
+    estimate=st.floats(0.3, 1.5),
+    machine=machines,
+)
+def test_tiles_never_cost_much(load: Load, cost: float, estimate: float, machine: dict[str, Any]) -> None:
+    """Also if their estimated price is wrong."""
+
+    def seconds(drafted: int) -> float:
+        return 0.01 * (1 + (cost if drafted == 63 else 0.7 * drafted))
+
+    never, auto = (
+        simulate(
+            load,
+            seconds,
+            policy=policy,
+            machine=Machine(**machine),
+            seed=machine["seed"],
+            most=63,
+            tile=Tile(63, 0.01 * cost * estimate),
+        )
+        for policy in ("never", "auto")
+    )
+    assert auto >= (0.9 if machine["is_busy"] else 0.98) * never
+
+
+def test_a_tile_is_drafted_only_if_there_are_guesses_for_all_of_it() -> None:
+    price = DraftPrice()
+    price.tile = Tile(63, 0.01)
+    for _ in range(10):
+        price.observe(1, 0, 0, 0.01)
+    for _ in range(10):
+        drafted = price.count(1, [0.99] * 62)
+        assert drafted <= 32
+        price.observe(1, drafted, drafted, tiled(drafted))
+    assert price.count(1, [0.99] * 63) in (0, 63)
 
 
 def test_a_busy_machine_does_not_end_guessing() -> None:

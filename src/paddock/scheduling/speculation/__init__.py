@@ -3,6 +3,7 @@
 Pure decisions on token ids: no model and no clock.
 """
 
+from paddock.scheduling.speculation.draft_price import Tile
 from paddock.scheduling.speculation.speculation import Speculation
 
-__all__ = ["Speculation"]
+__all__ = ["Speculation", "Tile"]

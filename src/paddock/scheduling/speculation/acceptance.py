@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import repeat
 from typing import Final
 
 from paddock.types import DraftSource
@@ -69,7 +71,12 @@ class Acceptance:
         self._own.observe(source, bucket, is_right=is_right)
         self._model.observe(source, bucket, is_right=is_right)
 
-    def probability(self, source: DraftSource, length: int) -> float:
-        """That the next token of this source is right, after `length` tokens that agreed."""
-        bucket = bisect_right(_LENGTHS, length) - 1
-        return self._own.rate(source, bucket, self._model.rate(source, bucket), _MODEL_WEIGHT)
+    def probabilities(self, source: DraftSource, length: int) -> Iterator[float]:
+        """That the next token of this source is right, after `length` tokens that agreed, and then of each token after
+        it, if those before it are right.
+        """
+        for bucket in range(bisect_right(_LENGTHS, length) - 1, len(_LENGTHS)):
+            right = self._own.rate(source, bucket, self._model.rate(source, bucket), _MODEL_WEIGHT)
+            if bucket + 1 == len(_LENGTHS):
+                yield from repeat(right)
+            yield from repeat(right, _LENGTHS[bucket + 1] - max(length, _LENGTHS[bucket]))

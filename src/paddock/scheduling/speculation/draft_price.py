@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 # Costs are relative to a step without drafts. Before anything is measured, a drafted token costs this part of a step
 # with one answer, as much as another answer does.
@@ -34,7 +35,16 @@ _ALLOWANCE = 0.01
 # before. It must have at least this chance.
 _TRY_SOON, _TRY_LATE, _TRIED_CHANCE = 8, 128, 0.5
 # The time of so many steps may be lost at first, and later at most that of so many that were saved.
-_FIRST_SAVED, _MOST_SAVED = 3.0, 8.0
+_FIRST_SAVED, _MOST_SAVED = 3.0, 20.0
+
+
+class Tile(NamedTuple):
+    """A CPU computes a tile of rows in less time than half as many rows one by one (`token_cost.TILE`)."""
+
+    drafted: int
+    """With so many drafted tokens a step fills a tile."""
+    seconds: float
+    """How many seconds they add to the step, estimated from tiles of prompts."""
 
 
 class _Recent:
@@ -78,7 +88,8 @@ class _Plain:
 
 class DraftPrice:
     """A step with `drafted` tokens takes `plain * (1 + cost * drafted)` seconds. The cost of a token is measured by the
-    number of answers and of drafted tokens, because hardware computes some batch sizes much better than others.
+    number of answers and of drafted tokens, because hardware computes some batch sizes much better than others. Whole
+    tiles have a cost of their own.
 
     Other load on the machine makes some steps many times as long, and all steps of some seconds a quarter longer. So
     only steps near each other are compared, and of all comparisons the median counts.
@@ -92,6 +103,10 @@ class DraftPrice:
         self._plain: dict[int, _Plain] = {}
         self._costs: dict[tuple[int, int], _Recent] = {}
         self._any_cost = _Recent(_MEMORY)
+        self._tile_costs: dict[int, _Recent] = {}
+        """Of all drafted tokens of a tile, by the number of answers."""
+        self.tile = Tile(0, 0.0)
+        """Of this step. 0 tokens: there is none."""
         self._most_drafted = _FIRST_DRAFTED
         self._saved = _FIRST_SAVED
         """In steps without drafts."""
@@ -107,7 +122,7 @@ class DraftPrice:
 
     def draft_seconds(self, answers: int, drafted: int) -> float:
         """How many seconds so many drafted tokens add to a step."""
-        return self.plain(answers) * self._cost(answers, drafted) * drafted
+        return self.plain(answers) * self._cost(answers, drafted)
 
     def count(self, answers: int, chances: Sequence[float]) -> int:
         """How many of the drafts to verify, of which each is right with this chance, the most likely first: so many
@@ -122,13 +137,18 @@ class DraftPrice:
         best, best_rate = 0, answers * (1 + _MARGIN)
         expected = float(answers)
         for count, chance in enumerate(chances[: self._most_drafted], 1):
-            cost = self._cost(answers, count) * count
+            cost = self._cost(answers, count)
             if count > 1 and cost > self._saved + 1:
                 break
             expected += chance
             rate = expected / (1 + cost)
             if rate > best_rate:
                 best, best_rate = count, rate
+        if 0 < self.tile.drafted <= len(chances):
+            cost = self._tile_cost(answers)
+            rate = (answers + sum(chances[: self.tile.drafted])) / (1 + cost)
+            if rate > best_rate and cost <= self._saved + 1:
+                best = self.tile.drafted
         if best:
             self._wait = _TRY_SOON
         elif is_comparable and self._undrafted >= self._wait and chances and chances[0] >= _TRIED_CHANCE:
@@ -147,14 +167,19 @@ class DraftPrice:
             return
         self._undrafted = 0
         plain.drafted += 1
-        self._most_drafted = max(self._most_drafted, 2 * drafted)
         compared = plain.recent(self._step)
         if compared and (ratio := seconds / _median(compared)) >= _DISTURBED:
-            cost = min((ratio - 1) / drafted, _MOST_COST)
-            self._costs.setdefault(_bucket(answers, drafted), _Recent(_MEMORY)).add(cost)
-            self._any_cost.add(cost * _scale(answers))
+            self._observe_cost(answers, drafted, min(ratio - 1, _MOST_COST * drafted))
         # Without drafts, the accepted tokens would have taken more steps.
-        self._save(accepted / answers - self._cost(answers, drafted) * drafted + _ALLOWANCE)
+        self._save(accepted / answers - self._cost(answers, drafted) + _ALLOWANCE)
+
+    def _observe_cost(self, answers: int, drafted: int, cost: float) -> None:
+        if drafted == self.tile.drafted:
+            self._tile_costs.setdefault(answers, _Recent(_MEMORY)).add(cost)
+            return
+        self._most_drafted = max(self._most_drafted, 2 * drafted)
+        self._costs.setdefault(_bucket(answers, drafted), _Recent(_MEMORY)).add(cost / drafted)
+        self._any_cost.add(cost / drafted * _scale(answers))
 
     def interrupt(self, answers: int) -> None:
         """A step had a prompt, after which one of so many answers is another one. The more of them there are, the
@@ -166,10 +191,18 @@ class DraftPrice:
         self._saved = min(self._saved + steps, _MOST_SAVED)
 
     def _cost(self, answers: int, drafted: int) -> float:
-        """Of one token. What was seldom measured is assumed to be like the rest."""
+        """Of all drafted tokens, in steps without. What was seldom measured is assumed to be like the rest."""
+        if drafted == self.tile.drafted:
+            return self._tile_cost(answers)
         usual = _weighted(self._any_cost, _ASSUMED) / _scale(answers)
         measured = self._costs.get(_bucket(answers, drafted))
-        return max(usual if measured is None else _weighted(measured, usual), 0.0)
+        return max(usual if measured is None else _weighted(measured, usual), 0.0) * drafted
+
+    def _tile_cost(self, answers: int) -> float:
+        plain = self.plain(answers)
+        estimated = self.tile.seconds / plain if plain else 0.0
+        measured = self._tile_costs.get(answers)
+        return estimated if measured is None else max(_weighted(measured, estimated), 0.0)
 
 
 def _median(values: Collection[float]) -> float:

@@ -85,9 +85,9 @@ class Guesser:
         least = _LEAST_CHANCE if priced else _LEAST_UNPRICED_CHANCE
         chances: list[float] = []
         chance = 1.0
-        for count, token in enumerate(tokens):
-            chance *= self._acceptance.probability(source, matched + count)
-            if token in end_tokens or (chance < least and (count or priced)):
+        for token, right in zip(tokens, self._acceptance.probabilities(source, matched), strict=False):
+            chance *= right
+            if token in end_tokens or (chance < least and (chances or priced)):
                 break
             chances.append(chance)
         return Guess(source, tokens[: len(chances)], chances)

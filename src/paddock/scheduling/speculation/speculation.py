@@ -14,7 +14,7 @@ from paddock.scheduling.plan import Plan
 from paddock.scheduling.request import Request
 from paddock.scheduling.slots import namespace_of
 from paddock.scheduling.speculation.acceptance import Acceptance, ModelAcceptance
-from paddock.scheduling.speculation.draft_price import DraftPrice
+from paddock.scheduling.speculation.draft_price import DraftPrice, Tile
 from paddock.scheduling.speculation.guesser import Guess, Guesser
 from paddock.scheduling.speculation.ngrams import NgramIndex, PromptNgrams
 from paddock.types import Drafting, Sampled, Span
@@ -36,8 +36,9 @@ class Speculation:
         self._resting = 0
         """For so many steps more, guesses that have to pay are not looked for."""
 
-    def propose(self, plan: Plan, cache: Cache, end_tokens: frozenset[int]) -> None:
-        """Set the drafts of a step, within what `Span.drafting` allows."""
+    def propose(self, plan: Plan, cache: Cache, end_tokens: frozenset[int], tile: Tile | None = None) -> None:
+        """Set the drafts of a step, within what `Span.drafting` allows. `tile`: what fills a tile in this step."""
+        self.price.tile = tile or Tile(0, 0.0)
         allowed = [
             (span, request, span.drafting.params)
             for span, request in zip(plan.spans, plan.requests, strict=True)
