@@ -38,8 +38,8 @@ def test_one_line_loads_the_model() -> None:
     assert _decide(replace(_IDLE, others_busy=True), "always") == Start(1, load=True)
 
 
-def test_all_slots_are_filled_and_some_lines_wait_for_one() -> None:
-    assert _decide(replace(_IDLE, loaded=True)) == Start(6)
+def test_all_slots_are_filled_and_a_line_waits_for_each() -> None:
+    assert _decide(replace(_IDLE, loaded=True)) == Start(8)
     assert _decide(replace(_IDLE, loaded=True), in_flight=3) == Start(3)
     assert isinstance(_decide(replace(_IDLE, loaded=True), in_window=False), Wait)
 

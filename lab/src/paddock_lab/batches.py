@@ -40,6 +40,7 @@ _QUESTION = 24
 @click.option("--output", default=16, show_default=True, help="Tokens of an answer.")
 @click.option("--connections", default=32, show_default=True)
 @click.option("--questions", default=20, show_default=True, help="Asked alone and beside a batch; 0: none.")
+@click.option("--warm", is_flag=True, help="Ask once with each system prompt before, as the first lines of many do.")
 @click.option("--arguments", default="", help="More arguments of `paddock serve`.")
 @click.option("--server", "peers", multiple=True, metavar="NAME=COMMAND", help="Another server, with {port}.")
 def main(
@@ -50,6 +51,7 @@ def main(
     output: int,
     connections: int,
     questions: int,
+    warm: bool,
     arguments: str,
     peers: tuple[str, ...],
 ) -> None:
@@ -68,14 +70,18 @@ def main(
         }
         for number in range(lines)
     ]
+    first = [body | {"max_tokens": 1} for body in bodies[:prompts]] if warm else []
     draw.shuffle(bodies)
     with _paddock(arguments) as server:
+        asyncio.run(_send(server, first, 1))
         batch = _run_batch(server, bodies)
     print(f"batch: {batch:.1f} s, {lines / batch:.1f} lines/s")
     with _paddock(arguments) as server:
+        asyncio.run(_send(server, first, 1))
         _print("Paddock, connections", asyncio.run(_send(server, bodies, connections)), batch, lines)
     for entrant in entrants(peers, "peer") if peers else []:
         with running(entrant, {}, _START_SECONDS) as server:
+            asyncio.run(_send(server, first, 1))
             _print(f"{entrant.name}, connections", asyncio.run(_send(server, bodies, connections)), batch, lines)
     if questions:
         with _paddock(arguments) as server:

@@ -81,9 +81,9 @@ def decide(
         return Start(1, load=True)
     if in_flight is not None:
         return Start(in_flight)
-    # A few more than slots, so that the next prompt is there when a slot becomes free.
+    # Answers of equal length end together. So that no slot waits for the next line, there is one more for each of them.
     slots = max(1, view.slots)
-    return Start(max(32, slots) if packed else slots + max(2, slots // 2))
+    return Start(max(32, slots) if packed else max(2 * slots, slots + 2))
 
 
 @dataclass(frozen=True, slots=True)

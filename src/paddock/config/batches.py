@@ -27,7 +27,7 @@ class BatchSettings(Section):
     idle_seconds: float = Field(60.0, ge=0)
     """How long other models must have been idle before a batch may load its model (`when_idle`)."""
     in_flight: Annotated[int | None, Flag("--batch-in-flight", metavar="N")] = Field(None, ge=1, le=1024)
-    """The most lines that run at the same time for one model. If null, some more than the model has slots."""
+    """The most lines that run at the same time for one model. If null, twice as many as the model has slots."""
     attempts: int = Field(3, ge=1, le=100)
     """How often a line is run if the worker crashes each time. Then it is written to the error file."""
     allow_model_change: Annotated[bool, Flag("--allow-change")] = False

@@ -20,6 +20,8 @@ _TILE_STRETCH, _FLOOR_TILE_STRETCH = 3.2, 2.0
 _TILE_GAIN = 1.5
 # Prompts are computed together if that takes at most this part of the time: the prices are not exact.
 _SAVES = 0.95
+# At least this part of a step with one answer takes the same time with several.
+_LEAST_CONSTANT = 0.1
 # The end of a prompt is not cut off if the whole takes at most so many times as long as allowed.
 _END_STRETCH = 1.25
 # Short prompts wait for others for at most this part of what a filled tile saves them, and for this many seconds after
@@ -111,6 +113,22 @@ class StepBudget:
         do not help: with streams a tile has rows of one sequence.
         """
         return max(TILE - rows, 0) if self.unified and self._prompts else 0
+
+    def saved_by_tile(self, chunks: Sequence[tuple[int, int]], answers: int) -> float:
+        """How many seconds less these chunks take in a full tile than alone, beside so many answers. 0: they fill one
+        themselves, or it saves nothing.
+        """
+        rows = sum(count for _, count in chunks) + answers
+        if self.pass_rows or not self._prompts.knows_tiles or not self.missing_rows(rows):
+            return 0.0
+        alone, tiled = (self._prompts.seconds_together(chunks, answers=number) for number in (answers, TILE))
+        return max(alone - tiled, 0.0)
+
+    def cost_of_free_slots(self, free: int, answers: int) -> float:
+        """How many seconds a step with so many answers takes longer for each of them than one with more, in all."""
+        one, two = self.generating(1), self.generating(2)
+        constant = max(2 * one - two, _LEAST_CONSTANT * one)
+        return constant * free / (answers + free)
 
     def draft_tile(self, answers: int, position: int) -> tuple[int, float] | None:
         """How many drafted tokens fill a tile with so many answers, at about this position, and how many seconds they

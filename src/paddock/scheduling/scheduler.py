@@ -24,6 +24,7 @@ from paddock.scheduling.slots import Slots
 from paddock.scheduling.snapshot_cache import SnapshotCache
 from paddock.scheduling.speculation import Speculation, Tile
 from paddock.scheduling.step_groups import StepGroups
+from paddock.scheduling.tile_wait import TileWait
 from paddock.types import CacheShape, Copied, FinishReason, Sampled, Span
 
 # Beside steps, write-back rests so many times as long as it takes: it delays what others wait for.
@@ -74,6 +75,7 @@ class Scheduler:
         self.disk: DiskTier | None = None
         self._groups = StepGroups(exact_batch)
         self._chunks = PrefillChunks(self._budget, self._queue)
+        self._tile_wait = TileWait(self._budget)
         self._last_write_back = 0.0
         """The time that had been spent in steps when the last part was written back."""
 
@@ -311,6 +313,8 @@ class Scheduler:
         self._layout.close_gaps(decodes)
         if self._computed_media:  # the others' turn
             prompts = [request for request in prompts if request.next_media is None] or (prompts if not decodes else [])
+        if self._tile_wait.waits(prompts, len(decodes)):
+            prompts = []
         work = self._prefill(prompts, decodes=len(decodes)) if prompts else []
         media = [item for item in work if item[0].next_media is not None]
         self._computed_media = bool(media)
