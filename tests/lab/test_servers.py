@@ -1,9 +1,12 @@
-"""Waiting for servers at URLs, which should be running already."""
+"""Servers under test: started here and ended, or at URLs, where they should be running already."""
 
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -48,3 +51,19 @@ def test_servers_are_named_and_their_commands_filled_in() -> None:
     assert (named.name, unnamed.name, url.name) == ("np8", "peer2", "peer3")
     assert named.command({"model": "a b.gguf"}) == ["run", "-m", "a b.gguf", "--x", '{"a": 1}']
     assert (named.is_url, url.is_url) == (False, True)
+
+
+def test_a_measurement_that_is_terminated_leaves_no_server() -> None:
+    measurement = (
+        "import time\n"
+        "from paddock_lab.servers import Entrant, running\n"
+        "with running(Entrant('one', '{python} -m paddock serve -m fake: --port {port}'), {}, 60) as server:\n"
+        "    print(server.process.pid, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", measurement], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        server = psutil.Process(int(process.stdout.readline()))
+        process.terminate()
+        process.wait(30)
+    assert not server.is_running()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -65,8 +64,7 @@ def check(entered: Sequence[Entrant], model: Path | None, more_names: Sequence[s
 
 
 def start(stack: ExitStack, entrant: Entrant, *, model: Path | None, seconds: float, api_key: str) -> Server:
-    """Start a server that ends with the stack. SIGTERM acts like Ctrl-C from here on, so that no server is left."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Start a server that ends with the stack."""
     click.echo(
         f"starting {entrant.name}: {entrant.source}" if not entrant.is_url else f"using {entrant.source}", err=True
     )

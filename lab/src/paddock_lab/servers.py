@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -89,7 +90,10 @@ def running(entrant: Entrant, values: Mapping[str, str], start_seconds: float, a
         return
     port = _free_port()
     command = entrant.command({**values, "python": sys.executable, "port": str(port)})
-    with tempfile.NamedTemporaryFile(prefix=f"paddock-lab-{entrant.name}-", suffix=".log") as log:
+    with (
+        _interrupted_by_sigterm(),
+        tempfile.NamedTemporaryFile(prefix=f"paddock-lab-{entrant.name}-", suffix=".log") as log,
+    ):
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
@@ -102,6 +106,19 @@ def running(entrant: Entrant, values: Mapping[str, str], start_seconds: float, a
             yield server
         finally:
             _stop(server, process)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """SIGTERM acts like Ctrl-C, unless something else handles it, so that no server is left."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def resident_bytes(server: Server) -> list[int]:
