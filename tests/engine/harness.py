@@ -17,6 +17,7 @@ from tests.options import engine_options
 class Harness:
     def __init__(self, model: Path | str, **options: Any) -> None:
         chunk = options.pop("chunk", 64)
+        budget = options.pop("budget", None)
         options = {"n_ctx": 2048, "n_threads": 1, "parallel": 4, "cache_ram_bytes": 64 << 20} | options
         self.engine = open_engine(str(model), engine_options(**options), lambda _: None)
         self.scheduler = Scheduler(
@@ -27,6 +28,7 @@ class Harness:
             end_tokens=self.engine.vocab.end_tokens,
             exact_batch=self.engine.info.exact_batch,
             draft_slots=self.engine.info.draft_slots,
+            budget=budget,
         )
         self.answers: defaultdict[int, list[int]] = defaultdict(list)
         self.prompt_probs: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)

@@ -32,6 +32,7 @@ class Harness:
         draft = options.pop("draft", 0)
         buffer = options.pop("buffer", False)
         speculation = options.pop("speculation", None)
+        budget = options.pop("budget", None)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
         memory = f"whole={int(whole is True)},checkpoint={int(whole == CUT)}"
         path = f"fake:n_ctx={n_ctx},{memory},draft={draft},buffer={int(buffer)},short={options.pop('short', 0)}"
@@ -45,6 +46,7 @@ class Harness:
             exact_batch=self.engine.info.exact_batch,
             draft_slots=self.engine.info.draft_slots,
             continuous=options.get("cont_batching", True),
+            budget=budget,
             speculation=speculation,
         )
         self.answers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)

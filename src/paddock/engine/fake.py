@@ -305,7 +305,7 @@ class FakeEngine:
             raise AssertionError(f"{operation} uses a part of a state that can only be copied as a whole")
 
     def _append(self, span: Span, adapters: Adapters) -> None:
-        """Write the tokens of a span and its drafts into cells."""
+        """Write the tokens of a span, its drafts and its padding into cells."""
         history = self._history(span.sequence, span.start)
         if any(cell.adapters != adapters for cell in history):
             raise AssertionError(f"sequence {span.sequence} was not computed under the adapters {adapters}")
@@ -317,7 +317,8 @@ class FakeEngine:
             span.draft = self._draft_tokens(span, [*(cell.token for cell in history), *span.tokens], adapters)
             span.draft_source = "model" if span.draft else None
         cut_drafts([span])
-        history.extend(Cell(token, adapters) for token in (*span.tokens, *span.draft))
+        computed = (*span.tokens, *span.draft, *span.tokens[-1:] * span.padding)
+        history.extend(Cell(token, adapters) for token in computed)
         self._check_room()
 
     def _sample(self, span: Span, adapters: Adapters) -> Sampled | None:
@@ -328,9 +329,10 @@ class FakeEngine:
             fake_logprobs(tokens[: span.start + at], target, span.target_probs)
             for at, target in enumerate(span.targets, 1)
         ]
-        if span.sampler is None:
-            return Sampled(None, prompt=probs) if probs else None
         end = span.start + len(span.tokens)
+        if span.sampler is None:
+            del history[end:]
+            return Sampled(None, prompt=probs) if probs else None
         chosen: list[Sampled] = []
         for expected in (*span.draft, None):
             sampler: FakeSampler = span.sampler

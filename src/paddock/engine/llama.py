@@ -222,7 +222,7 @@ class LlamaEngine:
         elif self._pads:
             sizes = padded_sizes(spans, capacity=self._batch.capacity, n_ctx=self._n_ctx)
         else:
-            sizes = [len(span.tokens) + len(span.draft) for span in spans]
+            sizes = [len(span.tokens) + len(span.draft) + span.padding for span in spans]
         self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes, shifts=self._positions.shifts)
         if self._selection is not None:
             is_selectable = all(span.sampler is None or span.sampler.is_selectable for span in spans)

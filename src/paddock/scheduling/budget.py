@@ -53,6 +53,8 @@ class StepBudget:
     """The same while other keys share the model."""
     unified: bool = False
     """Whether all sequences share one pool of cells."""
+    pads: bool = False
+    """Whether steps may be padded to a tile: tokens can be removed again, and a CPU computes them."""
     pass_rows: int = 0
     """How many rows a GPU computes in one pass. Each pass reads all weights and needs a new graph, so it costs much
     more than its rows. 0: a CPU, where it does not.
@@ -61,7 +63,7 @@ class StepBudget:
     _generation: GenerationCost = field(default_factory=GenerationCost)
 
     def __post_init__(self) -> None:
-        self._prompts = PromptCost(unified=self.unified)
+        self._prompts = PromptCost(unified=self.unified, pads=self.pads)
 
     def observe(self, *, answers: int, chunks: Sequence[tuple[int, int]], seconds: float) -> float:
         """A step with so many generating requests and these prompt chunks, each a start and a count, took so long.
@@ -113,6 +115,10 @@ class StepBudget:
         do not help: with streams a tile has rows of one sequence.
         """
         return max(TILE - rows, 0) if self.unified and self._prompts else 0
+
+    def padding(self, chunks: Sequence[tuple[int, int]], answers: int) -> int:
+        """With how many more rows these chunks take less time beside so many answers. 0: with none."""
+        return self._prompts.padding(chunks, answers)
 
     def saved_by_tile(self, chunks: Sequence[tuple[int, int]], answers: int) -> float:
         """How many seconds less these chunks take in a full tile than alone, beside so many answers. 0: they fill one

@@ -35,9 +35,14 @@ class Plan:
 
     @property
     def chunks(self) -> list[tuple[int, int]]:
-        """The start and size of each prompt chunk."""
+        """The start and size of each prompt chunk, with its padding."""
+        return [(span.start, len(span.tokens) + span.padding) for span in self.prompts]
+
+    @property
+    def prompts(self) -> list[Span]:
+        """The spans with prompt chunks."""
         return [
-            (span.start, len(span.tokens))
+            span
             for span, request in zip(self.spans, self.requests, strict=True)
             if span.start < request.prompt_size or len(span.tokens) > 1
         ]

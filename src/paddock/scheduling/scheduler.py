@@ -69,7 +69,7 @@ class Scheduler:
         self._queue = self._admission.queue
         self._speculation = speculation or Speculation()
         self._rests_drafts = False
-        """The engine had no cells for a step with drafts: the next one has none."""
+        """The engine had no cells for a step with drafts or padding: the next one has none."""
         self._computed_media = False
         """The last step computed an image. The next one is for text, if any waits."""
         self.disk: DiskTier | None = None
@@ -202,6 +202,8 @@ class Scheduler:
             self._write_back_some()
         plan = Plan([], spans, requests, decodes)
         self._draft(plan)
+        self._pad(plan)
+        self._rests_drafts = False
         plan.operations.extend(self.cache.take_operations())
         return plan if spans or plan.operations else None
 
@@ -260,7 +262,7 @@ class Scheduler:
         """The engine had no room for this step and computed nothing of it: free cells. Returns a request that has no
         room even alone; it is removed.
         """
-        if any(span.draft for span in plan.spans):
+        if any(span.draft or span.padding for span in plan.spans):
             self._rests_drafts = True  # nothing else need give way
             return None
         return self._admission.recover_cells(plan.requests)
@@ -332,8 +334,7 @@ class Scheduler:
         """Allow drafts for the generating requests, and guess what can be guessed. The draft model is slow, so it is
         used for few requests only, and while no prompt waits.
         """
-        rests, self._rests_drafts = self._rests_drafts, False
-        if rests or plan.exact or not plan.decodes or not self._shape.can_roll_back:
+        if self._rests_drafts or plan.exact or not plan.decodes or not self._shape.can_roll_back:
             return
         with_model = len(plan.spans) == plan.decodes <= self._draft_slots
         room = min(self._n_batch, self._layout.free_cells)
@@ -342,6 +343,17 @@ class Scheduler:
         for span in plan.spans:
             if span.draft and min(span.draft) < 0:  # an image followed the same text
                 span.draft = list(takewhile(lambda token: token >= 0, span.draft))
+
+    def _pad(self, plan: Plan) -> None:
+        """Let the engine compute more tokens after a prompt chunk, if the step takes less time with them."""
+        if self._rests_drafts or plan.exact or any(span.draft or span.media for span in plan.spans):
+            return
+        padding = self._budget.padding(plan.chunks, plan.decodes)
+        room = min(self._n_batch, self._layout.free_cells) - sum(len(span.tokens) for span in plan.spans)
+        if 0 < padding <= room:
+            first = plan.prompts[0]
+            if first.start + len(first.tokens) + padding <= self._n_ctx:
+                first.padding = padding
 
     def _draft_tile(self, plan: Plan) -> Tile | None:
         """What drafted tokens could fill, unless prompts fill it."""

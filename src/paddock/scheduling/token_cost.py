@@ -14,6 +14,9 @@ fewer rows one by one, which took five times as long on x86 (docs/lab.md).
 """
 # Positions are counted in thousands.
 _SCALE = 1000.0
+# A step of at least so many rows is padded to a tile if that takes at most this part of the time. Fewer rows took less
+# time on most machines (docs/lab.md), and the prices are not exact.
+_LEAST_PADDED, _PADDED = 16, 0.9
 
 
 class PromptCost:
@@ -21,9 +24,11 @@ class PromptCost:
     smaller chunks.
     """
 
-    def __init__(self, *, unified: bool = False) -> None:
+    def __init__(self, *, unified: bool = False, pads: bool = False) -> None:
         self._unified = unified
         """Whether a tile may hold rows of several sequences, prompts and answers."""
+        self._pads = pads
+        """Whether steps may be padded to a tile."""
         self._fit = Fit(2)
 
     def __bool__(self) -> bool:
@@ -44,11 +49,26 @@ class PromptCost:
 
     def seconds(self, start: int, count: int) -> float:
         """What a chunk would take; 0 if nothing is known."""
-        base, slope = self._base_and_slope(tiled=count >= TILE)
-        return base * count + slope * _positions(start, count)
+        return self.seconds_together([(start, count)])
 
     def seconds_together(self, chunks: Sequence[tuple[int, int]], *, answers: int = 0) -> float:
         """What chunks of several sequences would take in one step, beside so many answers."""
+        seconds, padding = self._unpadded(chunks, answers), self.padding(chunks, answers)
+        return min(seconds, self._unpadded(pad(chunks, padding), answers)) if padding else seconds
+
+    def padding(self, chunks: Sequence[tuple[int, int]], answers: int) -> int:
+        """With how many more rows these chunks take less time beside so many answers. 0: with none."""
+        if not self._pads or not chunks or (len(chunks) > 1 and not self._unified):
+            return 0
+        rows = sum(count for _, count in chunks)
+        # libllama computes the first row of a stream together with the answers of others.
+        missing = TILE - rows - answers if self._unified else TILE - rows + min(answers, 1)
+        if not _LEAST_PADDED <= rows < TILE or missing <= 0:
+            return 0
+        padded = self._unpadded(pad(chunks, missing), answers)
+        return missing if padded < _PADDED * self._unpadded(chunks, answers) else 0
+
+    def _unpadded(self, chunks: Sequence[tuple[int, int]], answers: int) -> float:
         rows, total = sum(count for _, count in chunks) + answers, 0.0
         for chunk in chunks:
             base, slope = self._base_and_slope(tiled=self._is_tiled(chunk, rows))
@@ -93,6 +113,12 @@ class GenerationCost:
     def seconds(self, answers: int) -> float:
         """What a step would take; 0 if nothing is known."""
         return self._fit.predict([answers]) if answers else 0.0
+
+
+def pad(chunks: Sequence[tuple[int, int]], padding: int) -> list[tuple[int, int]]:
+    """The same chunks with so many rows more at the end of the first one."""
+    (start, count), *others = chunks
+    return [(start, count + padding), *others]
 
 
 def _positions(start: int, count: int) -> float:

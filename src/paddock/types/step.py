@@ -64,6 +64,8 @@ class Span(msgspec.Struct):
     """
     draft_source: DraftSource | None = None
     """Where the draft comes from. None: there is none."""
+    padding: int = 0
+    """So many more tokens are computed after these and their drafts, and forgotten: whole tiles take less time."""
     media: MediaSpan | None = None
     """All tokens of the span are a part of this. None: they are text."""
 

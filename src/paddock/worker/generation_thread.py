@@ -109,8 +109,11 @@ class GenerationThread(EngineThread):
             )
 
     def _step_budget(self) -> StepBudget:
-        budget = StepBudget(usual=self._options.n_ubatch, unified=self.engine.shape.unified)
-        if not self.engine.is_cpu_bound:
+        shape, on_cpu = self.engine.shape, self.engine.is_cpu_bound
+        budget = StepBudget(
+            usual=self._options.n_ubatch, unified=shape.unified, pads=on_cpu and shape.reuse == "prefix"
+        )
+        if not on_cpu:
             budget.floor_seconds, budget.stretch = _PAUSE_ON_GPU, _STRETCH_ON_GPU
             budget.pass_rows = min(self._options.n_ubatch, self.engine.n_batch)
         return budget
