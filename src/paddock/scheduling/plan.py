@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import msgspec
-
 from paddock.scheduling.request import Request
-from paddock.types import Adapters, Drafting, Operation, Span
+from paddock.types import Adapters, Operation, Span
 
 # Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to a multiple,
 # so that every token is always computed in a batch of the same shape.
@@ -72,24 +70,3 @@ def exact_chunk(request: Request, n_batch: int) -> int:
         return 1  # also after a preemption: generated tokens are computed one by one, as the first time
     on_grid = (request.computed // GRID + 1) * GRID
     return min(min(request.prompt_size, on_grid, request.computed + n_batch) - request.computed, request.max_chunk)
-
-
-def allow_drafts(plan: Plan, *, room: int, n_ctx: int, with_model: bool) -> None:
-    """Set how many tokens may be drafted for each generating request: at most an equal part of the `room` that the
-    spans leave, and not past the end of the answer or the context. `with_model`: the draft model may be used.
-    """
-    drafted = [
-        (span, request, request.draft)
-        for span, request in zip(plan.spans, plan.requests, strict=True)
-        if request.draft is not None and request.is_generating
-    ]
-    if not drafted:
-        return
-    each = (room - sum(len(span.tokens) for span in plan.spans)) // len(drafted)
-    for span, request, wanted in drafted:
-        left = min(request.max_tokens - request.produced, n_ctx - len(request.tokens)) - 1
-        n_max = min(wanted.n_max, each, left) if with_model and not request.media else 0
-        lookup = min(wanted.lookup, each, left)
-        if max(n_max, lookup) > 0:
-            limits = msgspec.structs.replace(wanted, n_max=max(n_max, 0), lookup=max(lookup, 0))
-            span.drafting = Drafting(request.tokens, limits)

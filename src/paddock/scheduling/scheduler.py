@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 
 from paddock.disk_cache import StateKey
 from paddock.scheduling.admission import Admission
@@ -14,15 +13,16 @@ from paddock.scheduling.checkpoint_cache import CheckpointCache
 from paddock.scheduling.checkpoint_disk import CheckpointDiskTier
 from paddock.scheduling.chunks import PrefillChunks
 from paddock.scheduling.disk_tier import DiskTier, Read
+from paddock.scheduling.extra_tokens import ExtraTokens
 from paddock.scheduling.layout import Layout, StreamLayout, UnifiedLayout
-from paddock.scheduling.plan import Plan, allow_drafts, exact_chunk, make_span
+from paddock.scheduling.plan import Plan, exact_chunk, make_span
 from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.sharing import Sharing, SnapshotSharing, namespace, reusable
 from paddock.scheduling.slots import Slots
 from paddock.scheduling.snapshot_cache import SnapshotCache
-from paddock.scheduling.speculation import Speculation, Tile
+from paddock.scheduling.speculation import Speculation
 from paddock.scheduling.step_groups import StepGroups
 from paddock.scheduling.tile_wait import TileWait
 from paddock.types import CacheShape, Copied, FinishReason, Sampled, Span
@@ -57,7 +57,6 @@ class Scheduler:
         self._n_batch = n_batch
         self._end_tokens = end_tokens
         self._exact_batch = exact_batch
-        self._draft_slots = draft_slots
         self._budget = budget or StepBudget(unified=shape.unified)
         self.prices = Prices()
         self._running: list[Request] = []
@@ -67,9 +66,14 @@ class Scheduler:
         self.slots = Slots(slots, self.cache)
         self._admission = Admission(self._layout, self.slots, continuous=continuous)
         self._queue = self._admission.queue
-        self._speculation = speculation or Speculation()
-        self._rests_drafts = False
-        """The engine had no cells for a step with drafts or padding: the next one has none."""
+        self._extra = ExtraTokens(
+            shape,
+            speculation or Speculation(),
+            self._budget,
+            end_tokens=end_tokens,
+            n_ctx=n_ctx,
+            draft_slots=draft_slots,
+        )
         self._computed_media = False
         """The last step computed an image. The next one is for text, if any waits."""
         self.disk: DiskTier | None = None
@@ -201,9 +205,7 @@ class Scheduler:
         if self._may_write_back(silence, is_urgent=is_urgent):
             self._write_back_some()
         plan = Plan([], spans, requests, decodes)
-        self._draft(plan)
-        self._pad(plan)
-        self._rests_drafts = False
+        self._extra.add(plan, self.cache, room=min(self._n_batch, self._layout.free_cells))
         plan.operations.extend(self.cache.take_operations())
         return plan if spans or plan.operations else None
 
@@ -222,7 +224,7 @@ class Scheduler:
         """
         if seconds and plan.spans and not plan.exact:
             chunks = plan.chunks
-            undrafted = seconds - self._speculation.observe(plan, results, seconds)
+            undrafted = seconds - self._extra.observe(plan, results, seconds)
             prompts = self._budget.observe(answers=plan.decodes, chunks=chunks, seconds=undrafted)
             self.prices.prefill.observe(sum(count for _, count in chunks), prompts)
             rent = self._budget.seconds_per_cell * sum(count for _, count in chunks)
@@ -262,9 +264,8 @@ class Scheduler:
         """The engine had no room for this step and computed nothing of it: free cells. Returns a request that has no
         room even alone; it is removed.
         """
-        if any(span.draft or span.padding for span in plan.spans):
-            self._rests_drafts = True  # nothing else need give way
-            return None
+        if self._extra.rest(plan):
+            return None  # nothing else need give way
         return self._admission.recover_cells(plan.requests)
 
     def check_idle(self) -> None:
@@ -329,38 +330,6 @@ class Scheduler:
         work.sort(key=lambda item: item[0].sequence)
         spans, requests = [make_span(*item) for item in work], [request for request, _ in work]
         return spans, requests, len(decodes)
-
-    def _draft(self, plan: Plan) -> None:
-        """Allow drafts for the generating requests, and guess what can be guessed. The draft model is slow, so it is
-        used for few requests only, and while no prompt waits.
-        """
-        if self._rests_drafts or plan.exact or not plan.decodes or not self._shape.can_roll_back:
-            return
-        with_model = len(plan.spans) == plan.decodes <= self._draft_slots
-        room = min(self._n_batch, self._layout.free_cells)
-        allow_drafts(plan, room=room, n_ctx=self._n_ctx, with_model=with_model)
-        self._speculation.propose(plan, self.cache, self._end_tokens, self._draft_tile(plan))
-        for span in plan.spans:
-            if span.draft and min(span.draft) < 0:  # an image followed the same text
-                span.draft = list(takewhile(lambda token: token >= 0, span.draft))
-
-    def _pad(self, plan: Plan) -> None:
-        """Let the engine compute more tokens after a prompt chunk, if the step takes less time with them."""
-        if self._rests_drafts or plan.exact or any(span.draft or span.media for span in plan.spans):
-            return
-        padding = self._budget.padding(plan.chunks, plan.decodes)
-        room = min(self._n_batch, self._layout.free_cells) - sum(len(span.tokens) for span in plan.spans)
-        if 0 < padding <= room:
-            first = plan.prompts[0]
-            if first.start + len(first.tokens) + padding <= self._n_ctx:
-                first.padding = padding
-
-    def _draft_tile(self, plan: Plan) -> Tile | None:
-        """What drafted tokens could fill, unless prompts fill it."""
-        if len(plan.spans) > plan.decodes:
-            return None
-        tile = self._budget.draft_tile(plan.decodes, max(span.start for span in plan.spans))
-        return tile and Tile(*tile)
 
     def _prefill(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
         """Divide the room beside the generating requests among the prompts."""
