@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
+from paddock.replicas.shapes import Props
 from tests.server import Server, chat_body, client_of, events, wait_for
 from tests.tiers import full
 
@@ -219,6 +221,12 @@ def test_a_body_over_the_limit(tmp_path: Path) -> None:
         chunks = (b"x" * 100 for _ in range(50))
         assert _error(server.client.post(CHAT, content=chunks), 413)["code"] == "request_too_large"
         server.chat("say: still here")
+
+
+def test_a_server_can_be_a_replica_of_another_one(fake_server: Server) -> None:
+    """Also one whose model has no quantisation."""
+    props = msgspec.json.decode(fake_server.client.get("/props").content, type=Props)
+    assert props.model_ftype == ""
 
 
 def test_unknown_routes_methods_and_models(fake_server: Server, tmp_path: Path) -> None:

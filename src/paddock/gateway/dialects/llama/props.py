@@ -140,8 +140,8 @@ class Props(msgspec.Struct, kw_only=True):
 
     default_generation_settings: DefaultSettings
     model_alias: str
-    model_ftype: str | None
-    """The quantisation in llama.cpp's words: `Q4_K - Medium`."""
+    model_ftype: str
+    """The quantisation in llama.cpp's words: `Q4_K - Medium`. Empty: unknown."""
     model_path: str
     modalities: Modalities
     media_marker: str
@@ -253,7 +253,7 @@ def _props(
     return Props(
         default_generation_settings=DefaultSettings(n_ctx=info.n_ctx if info is not None else 0, params=usual),
         model_alias=model.name,
-        model_ftype=ftype,
+        model_ftype=ftype or "",
         model_path=model.path,
         modalities=Modalities(vision="image" in media, audio="audio" in media),
         media_marker=MEDIA_MARKER,
