@@ -156,7 +156,7 @@ class StoreWithCrashes(RuleBasedStateMachine):
         if after == "completed" and len(self._known()) < _LINES:
             return
         self._crashing(None, self.store.begin_end, self.batch.id, after, 5)
-        while (waiting := self.store.waiting(self.batch.id, after=-1, limit=5)) and not self.disk.dead:
+        while (waiting := self.store.waiting(self.batch.id, limit=5)) and not self.disk.dead:
             reason = ("batch_expired", "too late")
             ended = [Result(line.number, line.custom_id, None, error=reason) for line in waiting]
             if self._crashing(crash, self.store.add_results, self.batch.id, ended) is None:
@@ -180,7 +180,7 @@ class StoreWithCrashes(RuleBasedStateMachine):
         lines = self._lines()
         assert len({line["custom_id"] for line in lines}) == len(lines)
         assert self.answered <= self._known() <= self.answered | self.tried or self.ended
-        waiting = {line.number for line in self.store.waiting(self.batch.id, after=-1, limit=100)}
+        waiting = {line.number for line in self.store.waiting(self.batch.id, limit=100)}
         now = self.store.batch("", self.batch.id, "openai")
         if self.ended:
             assert self._known() == set(range(1, _LINES + 1))
@@ -300,7 +300,7 @@ def test_a_refused_batch_has_no_lines(store: Store) -> None:
     store.add_lines("batch_x", [NewLine(1, "a", 0, 1)])
     batch = store.refuse("batch_x", [Mistake("invalid_json_line", "no", None, 1)], 3)
     assert (batch.status, batch.failed_at, store.unfinished()) == ("failed", 3, [])
-    assert store.waiting("batch_x", after=-1, limit=1) == []
+    assert store.waiting("batch_x", limit=1) == []
 
 
 def test_files_without_an_entry_are_removed(folder: DataFolder, store: Store) -> None:
@@ -323,7 +323,7 @@ def test_a_million_lines(folder: DataFolder, store: Store) -> None:
     for start in range(0, 1_000_000, 1000):
         store.add_lines("batch_x", [NewLine(n, f"id-{n}", n, 1) for n in range(start, start + 1000)])
     store.start("batch_x", total=1_000_000, model="m", identity="", now=1)
-    assert [line.number for line in store.waiting("batch_x", after=999_990, limit=5)] == list(range(999_991, 999_996))
+    assert [line.number for line in store.waiting("batch_x", begin=999_991, limit=5)] == list(range(999_991, 999_996))
     store.add_results("batch_x", [result(500_000)])
     store.close()
     again = Store(folder)

@@ -40,7 +40,7 @@ class FakeLink:
         self.cancelled = 0
         self.chains: list[tuple[int, ...]] = []
 
-    def generate(self, chain: tuple[int, ...], request: bytes) -> FakeStream:
+    def generate(self, chain: tuple[int, ...], request: bytes, *, is_batch: bool) -> FakeStream:
         self.chains.append(chain)
         return FakeStream(self, self.scripts.pop(0))
 

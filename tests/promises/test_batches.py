@@ -117,7 +117,7 @@ def test_a_lost_replica(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     backend = ("-m", "fake:delay=0.005", "-np", "2")
     count = 60
-    # Longer than what the router compares at once, so that each group has a replica of its own.
+    # Longer than what the router compares at once.
     systems = [f"group {n}: " + "words of a long system text " * 12 for n in range(6)]
     lines = [chat_line(f"id-{n}", f"say: answer {n}", systems[n % 6], model="pooled") for n in range(count)]
     with Server(*backend) as first, Server(*backend) as second:

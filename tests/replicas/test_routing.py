@@ -66,15 +66,23 @@ def test_chains_are_bounded() -> None:
 # ── the choice ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@given(Names, Histories, Chains, st.dictionaries(st.sampled_from("abcdefgh"), Loads), st.sets(st.sampled_from("abc")))
+@given(
+    Names,
+    Histories,
+    Chains,
+    st.dictionaries(st.sampled_from("abcdefgh"), Loads),
+    st.sets(st.sampled_from("abc")),
+    st.booleans(),
+)
 def test_the_choice_respects_the_load_bound(
     names: set[str],
     history: list[tuple[str, tuple[int, ...]]],
     chain: tuple[int, ...],
     loads: dict[str, Load],
     without: set[str],
+    is_batch: bool,
 ) -> None:
-    choice = with_history(names, history).choose(chain, loads, without)
+    choice = with_history(names, history).choose(chain, loads, without, is_batch=is_batch)
     there = {name: loads[name] for name in loads.keys() & names - without}
     assert (choice is None) == (not there)
     if choice is None:
@@ -84,24 +92,24 @@ def test_the_choice_respects_the_load_bound(
     assert busy[choice.name] < max(1, everybody) * there[choice.name].slots
 
 
-@given(Names, Histories, Chains)
+@given(Names, Histories, Chains, st.booleans())
 def test_a_chain_stays_on_its_replica(
-    names: set[str], history: list[tuple[str, tuple[int, ...]]], chain: tuple[int, ...]
+    names: set[str], history: list[tuple[str, tuple[int, ...]]], chain: tuple[int, ...], is_batch: bool
 ) -> None:
     router = with_history(names, history)
-    first = router.choose(chain, idle(names))
+    first = router.choose(chain, idle(names), is_batch=is_batch)
     assert first is not None
     router.began(first.name, chain)
-    again = router.choose(chain, idle(names))
+    again = router.choose(chain, idle(names), is_batch=is_batch)
     assert again is not None
     assert (again.name, again.known_blocks) == (first.name, len(chain))
 
 
-@given(Names, Histories, Chains)
+@given(Names, Histories, Chains, st.booleans())
 def test_the_longest_prefix_wins(
-    names: set[str], history: list[tuple[str, tuple[int, ...]]], chain: tuple[int, ...]
+    names: set[str], history: list[tuple[str, tuple[int, ...]]], chain: tuple[int, ...], is_batch: bool
 ) -> None:
-    choice = with_history(names, history).choose(chain, idle(names))
+    choice = with_history(names, history).choose(chain, idle(names), is_batch=is_batch)
     assert choice is not None
     known = {0} | {
         at for name, held in history if name in names for at in range(len(chain) + 1) if held[:at] == chain[:at]
@@ -123,6 +131,19 @@ def test_prefix_length_against_load() -> None:
         ("b", 0, "load"),
         ("b", 0, "load"),
     ]
+
+
+def test_lines_of_a_batch_wait_for_their_prefix() -> None:
+    """Unless another replica has a free slot."""
+    chain = chain_of(["x" * 600])
+    router = Router("ab")
+    router.began("a", chain)
+    both_busy = {"a": Load(8, 4, 8), "b": Load(8, 2, 8)}
+    one_free = {"a": Load(8, 0, 8), "b": Load(7, 0, 8)}
+    choices = [
+        router.choose(chain, loads, is_batch=is_batch) for loads in (both_busy, one_free) for is_batch in (True, False)
+    ]
+    assert [choice.name for choice in choices if choice] == ["a", "b", "b", "a"]
 
 
 @given(Names, Histories, Chains, st.sampled_from("abcdefgh"))

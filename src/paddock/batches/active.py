@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 
 from paddock.batches.decisions import MayLoad
-from paddock.batches.records import Batch, Line, Mistake, Result, TokenUsage
+from paddock.batches.parts import Parts
+from paddock.batches.records import Batch, Mistake, Result, TokenUsage
 from paddock.types.windows import Window
 
 
@@ -41,11 +41,8 @@ class Active:
     """By the number of the line, until its result is committed."""
     results: list[Result] = field(default_factory=list)
     """Not yet committed."""
-    queue: deque[Line] = field(default_factory=deque)
-    cursor: int = -1
-    """The rank of the last line that was fetched."""
-    is_fetched: bool = False
-    """All unanswered lines are in the queue, or run."""
+    parts: Parts | None = None
+    """The lines that wait; None before the first is started."""
     not_before: float = 0.0
     waiting_for: str | None = None
     warned: bool = False

@@ -43,6 +43,8 @@ class ModelView:
     served: bool = True
     loaded: bool = True
     slots: int = 1
+    """Of all its replicas."""
+    replicas: int = 1
     others_wait: bool = False
     """Requests for another model wait until it is loaded."""
     others_busy: bool = False
@@ -56,6 +58,8 @@ class Start:
     most: int
     load: bool = False
     """The first of them loads the model."""
+    replicas: int = 1
+    """They are distributed over so many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +84,11 @@ def decide(
             return Wait(f"the model {name!r} is not loaded, and another model is in use (batches.may_load)")
         return Start(1, load=True)
     if in_flight is not None:
-        return Start(in_flight)
+        return Start(in_flight, replicas=view.replicas)
     # Answers of equal length end together. So that no slot waits for the next line, there is one more for each of them.
     slots = max(1, view.slots)
-    return Start(max(32, slots) if packed else max(2 * slots, slots + 2))
+    most = max(32, slots) if packed else max(2 * slots, slots + 2)
+    return Start(most, replicas=view.replicas)
 
 
 @dataclass(frozen=True, slots=True)

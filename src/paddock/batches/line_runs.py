@@ -13,6 +13,7 @@ import structlog
 from paddock.batches.active import Active
 from paddock.batches.backend import Backend, Reply
 from paddock.batches.decisions import Candidate, Start, next_batch, outcome_of
+from paddock.batches.parts import Part, Parts
 from paddock.batches.records import Line, Result, TokenUsage
 from paddock.batches.store import Store
 from paddock.batches.usage import usage_of
@@ -51,16 +52,20 @@ class LineRuns:
         """Start lines of these batches of one model, as many as may run."""
         allowed = [active for active in group if self._is_ready(active)]
         while sum(len(active.running) for active in group) < decision.most:
+            ready: dict[str, tuple[Active, Part]] = {}
             for active in allowed:
-                await self._fetch(active)
-            ready = [active for active in allowed if active.queue and active.batch.status == "in_progress"]
-            chosen = next_batch(Candidate(one.batch.id, one.batch.owner, len(one.running)) for one in ready)
+                part = await self._next_part(active, decision.replicas)
+                if part is not None and active.batch.status == "in_progress":
+                    ready[active.batch.id] = active, part
+            candidates = (Candidate(id, one.batch.owner, len(one.running)) for id, (one, _) in ready.items())
+            chosen = next_batch(candidates)
             if chosen is None:
                 return
-            active = next(one for one in ready if one.batch.id == chosen.id)
-            line = active.queue.popleft()
+            active, part = ready[chosen.id]
+            line = part.queue.popleft()
+            part.running += 1
             active.waiting_for = None
-            active.running[line.number] = asyncio.create_task(self._run_line(active, line, load=decision.load))
+            active.running[line.number] = asyncio.create_task(self._run_line(active, part, line, load=decision.load))
 
     def _is_ready(self, active: Active) -> bool:
         if (reason := self._backend.may_run(active.batch)) is not None:
@@ -68,43 +73,46 @@ class LineRuns:
             return False
         return self._clock() >= active.not_before
 
-    async def _fetch(self, active: Active) -> None:
-        if active.queue or active.is_fetched:
-            return
-        lines = await self._thread.call(self._store.waiting, active.batch.id, after=active.cursor, limit=_FETCHED)
-        active.is_fetched = len(lines) < _FETCHED
-        if lines:
-            active.cursor = lines[-1].rank
-            active.queue.extend(lines)
+    async def _next_part(self, active: Active, replicas: int) -> Part | None:
+        """The part from which the next line of a batch comes, with its lines; None: no line waits."""
+        parts = active.parts = active.parts or Parts(active.batch.total)
+        parts.share_out(replicas)
+        for part in parts:
+            while not part.queue and not part.is_fetched:
+                lines = await self._thread.call(
+                    self._store.waiting, active.batch.id, begin=part.next, end=part.end, limit=_FETCHED
+                )
+                part.add(lines, is_all=len(lines) < _FETCHED)
+        return parts.next()
 
-    async def _run_line(self, active: Active, line: Line, *, load: bool) -> None:
+    async def _run_line(self, active: Active, part: Part, line: Line, *, load: bool) -> None:
         """Ends with a result, or with the line back in the queue."""
         has_result = False
         try:
             data = await self._thread.call(self._store.read_line, active.batch, line)
             body = bytes(msgspec.json.decode(data, type=dict[str, msgspec.Raw])["body"])
             reply = await self._backend.run(active.batch, line, body, load=load)
-            has_result = await self._take(active, line, reply)
+            has_result = await self._take(active, part, line, reply)
         except (EOFError, FileNotFoundError) as error:
             active.results.append(Result(line.number, line.custom_id, None, error=("input_lost", str(error))))
             has_result = True
         except (sqlite3.Error, OSError) as error:
             self._pause(error)
-            active.queue.appendleft(line)
+            part.queue.appendleft(line)
         except asyncio.CancelledError:
-            active.queue.appendleft(line)
+            part.queue.appendleft(line)
             raise
         except Exception:
             _log.exception("unexpected error in a line of a batch", batch=active.batch.id, line=line.number)
-            has_result = await self._take(
-                active, line, Reply(500, b"", code="internal_error", message="internal error")
-            )
+            reply = Reply(500, b"", code="internal_error", message="internal error")
+            has_result = await self._take(active, part, line, reply)
         finally:
+            part.running -= 1
             if not has_result:
                 active.running.pop(line.number, None)
             self._wake()
 
-    async def _take(self, active: Active, line: Line, reply: Reply) -> bool:
+    async def _take(self, active: Active, part: Part, line: Line, reply: Reply) -> bool:
         """Whether the reply is the line's result. Otherwise the line waits again."""
         match outcome_of(reply.status, reply.code, line.attempts, self._attempts):
             case "done" | "failed" if reply.body:
@@ -125,11 +133,11 @@ class LineRuns:
                 return True
             case "again":
                 await self._thread.call(self._store.add_attempt, active.batch.id, line.number)
-                active.queue.appendleft(msgspec.structs.replace(line, attempts=line.attempts + 1))
+                part.queue.appendleft(msgspec.structs.replace(line, attempts=line.attempts + 1))
             case _:
                 pause = _LATER if reply.retry_after is None else min(reply.retry_after, 60.0)
                 active.not_before = self._clock() + pause
                 active.waiting_for = reply.message
-                active.queue.appendleft(line)
+                part.queue.appendleft(line)
                 asyncio.get_running_loop().call_later(pause, self._wake)
         return False

@@ -219,7 +219,7 @@ class Runner:
         self._wake.set()
 
     def _end_lines(self, batch: Batch, reason: tuple[str, str]) -> Batch:
-        lines = self._store.waiting(batch.id, after=-1, limit=_ENDED_AT_ONCE)
+        lines = self._store.waiting(batch.id, limit=_ENDED_AT_ONCE)
         return self._store.add_results(
             batch.id, [Result(line.number, line.custom_id, None, error=reason) for line in lines]
         )

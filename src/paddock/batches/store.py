@@ -9,6 +9,7 @@ Used by one thread at a time. Raises `sqlite3.Error` or `OSError` if the disk is
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Iterable, Sequence, Set
 
 import msgspec
@@ -182,12 +183,12 @@ class Store:
 
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def waiting(self, id: str, *, after: int, limit: int) -> list[Line]:
-        """The next unanswered lines whose rank is greater than `after`."""
+    def waiting(self, id: str, *, begin: int = 0, end: int | None = None, limit: int) -> list[Line]:
+        """The first unanswered lines from rank `begin` on, and before `end`."""
         rows = self._db.execute(
             "SELECT number, rank, custom_id, start, size, attempts FROM lines "
-            "WHERE batch = ? AND state = 0 AND rank > ? ORDER BY rank LIMIT ?",
-            (id, after, limit),
+            "WHERE batch = ? AND state = 0 AND rank BETWEEN ? AND ? ORDER BY rank LIMIT ?",
+            (id, begin, sys.maxsize if end is None else end - 1, limit),
         )
         return [Line(*row) for row in rows.fetchall()]
 

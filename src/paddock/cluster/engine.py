@@ -70,8 +70,8 @@ class Engine:
 
     # ── called by gateways ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def generate(self, chain: tuple[int, ...], request: bytes) -> AsyncGenerator[bytes]:
-        """`chain` is for the router, which chose this replica by it."""
+    async def generate(self, chain: tuple[int, ...], request: bytes, is_batch: bool) -> AsyncGenerator[bytes]:
+        """`chain` and `is_batch` are for the router, which chose this replica by them."""
         attempt = None
         try:
             worker = await self._worker()

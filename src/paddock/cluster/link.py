@@ -35,10 +35,10 @@ class RayLink:
         self._handle = serve.get_deployment_handle(ENGINE, app_name=application)
         self._generate = self._handle.options(method_name="generate", stream=True)
 
-    def generate(self, chain: tuple[int, ...], request: bytes) -> Stream:
+    def generate(self, chain: tuple[int, ...], request: bytes, *, is_batch: bool) -> Stream:
         # Ray gives all calls of an HTTP request its id, and its router never ends the search for a replica if several
         # of them wait at once, as with several prompts. Outside the request's context each call has an id of its own.
-        return RayStream(self._model, Context().run(self._generate.remote, chain, request))
+        return RayStream(self._model, Context().run(self._generate.remote, chain, request, is_batch))
 
     async def call(self, method: str, *arguments: Any) -> bytes:
         with translated(self._model):

@@ -63,7 +63,7 @@ class Stream(Protocol):
 class Link(Protocol):
     """Sends requests to the replicas of one model. Raises `PaddockError`."""
 
-    def generate(self, chain: tuple[int, ...], request: bytes) -> Stream: ...
+    def generate(self, chain: tuple[int, ...], request: bytes, *, is_batch: bool) -> Stream: ...
     async def call(self, method: str, *arguments: Any) -> bytes:
         """Call any replica."""
 
@@ -224,7 +224,7 @@ class ClusterDispatch:
         return True
 
     def generate(self, request: GenerateRequest) -> ClusterAttempt:
-        stream = self._replicas.link.generate(self._chain, encode(request))
+        stream = self._replicas.link.generate(self._chain, encode(request), is_batch=request.origin.batch)
         self._replicas.recent.add(self._chain, request)
         return ClusterAttempt(self._replicas, self, stream, request)
 

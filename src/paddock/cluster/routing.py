@@ -41,7 +41,7 @@ class PrefixRouter(RequestRouter):
             return [able]
         by_name = {name_of(replica): replica for replica in able}
         loads = {name: self._load(name, replica) for name, replica in by_name.items()}
-        choice = self._choices.choose(_chain(pending_request), loads)
+        choice = self._choices.choose(_chain(pending_request), loads, is_batch=_is_batch(pending_request))
         if choice is None:
             return [able]
         self._reasons[pending_request.metadata.internal_request_id] = choice
@@ -148,3 +148,8 @@ def _chain(pending_request: PendingRequest) -> tuple[int, ...]:
     """The first argument of a generation; other requests can go to any replica."""
     first = pending_request.args[0] if pending_request.args else ()
     return first if isinstance(first, tuple) else ()
+
+
+def _is_batch(pending_request: PendingRequest) -> bool:
+    """The third argument of a generation."""
+    return len(pending_request.args) > 2 and pending_request.args[2] is True

@@ -156,7 +156,8 @@ class ReplicaSet:
                     replica.start_load()
                     break
         loads = {replica.name: replica.load for replica in loaded or able}
-        choice = self._router.choose(chain, loads)
+        is_batch = request is not None and request.origin.batch
+        choice = self._router.choose(chain, loads, is_batch=is_batch)
         assert choice is not None, "there is a candidate"
         self.chosen[choice.name, choice.reason] += 1
         return self.replicas[choice.name]

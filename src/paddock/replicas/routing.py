@@ -108,37 +108,46 @@ class Router:
         """How many leading blocks each replica likely has cached. Other threads may call it."""
         return {name: replica.known(chain) for name, replica in list(self._replicas.items())}
 
-    def choose(self, chain: tuple[int, ...], loads: Mapping[str, Load], without: Collection[str] = ()) -> Choice | None:
+    def choose(
+        self,
+        chain: tuple[int, ...],
+        loads: Mapping[str, Load],
+        without: Collection[str] = (),
+        *,
+        is_batch: bool = False,
+    ) -> Choice | None:
         """The replica for this prompt, among those in `loads`; None if there is none.
 
-        Computing uncached blocks and waiting for a slot both take time; the replica with the lowest sum is chosen. If
-        no slot is free, no replica gets more than its share, whatever it has cached. Another then caches the prompt.
+        If no slot is free, no replica gets more than its share, whatever it has cached. Another then caches the prompt.
+        `is_batch`: the prompt is that of a line in a batch.
         """
-        replicas = self._replicas
         there = [
             (name, load.running + load.waiting, load.slots or 1)
             for name, load in loads.items()
-            if name in replicas and name not in without
+            if name in self._replicas and name not in without
         ]
         if not there:
             return None
         demand, places = sum([busy for _, busy, _ in there]) + 1, sum([slots for _, _, slots in there])
         share = max(1.0, (1 + SLACK) * demand / places)
-        holders = self._holders.get(chain[0], set()) if chain else set()
-        known = {name: replicas[name].known(chain) for name in holders if name in loads and name not in without}
         # Not all replicas can exceed their share, so at least one is left.
-        scored = [
-            ((knows := known.get(name, 0)) - CROWD * busy / slots, knows, name)
-            for name, busy, slots in there
-            if busy < share * slots
-        ]
+        allowed = [(name, busy, slots) for name, busy, slots in there if busy < share * slots]
+        holders = self._holders.get(chain[0], set()) if chain else set()
+        known = {name: self._replicas[name].known(chain) for name in holders if name in loads and name not in without}
+        chosen = _best_for_batch(allowed, known) if is_batch else self._cheapest(allowed, known, chain)
+        most, longest = known.get(chosen, 0), max(known.values(), default=0)
+        return Choice(chosen, most, "new" if not longest else "load" if most < longest else "prefix")
+
+    def _cheapest(
+        self, allowed: Iterable[tuple[str, int, int]], known: Mapping[str, int], chain: tuple[int, ...]
+    ) -> str:
+        """Computing uncached blocks and waiting for a slot both take time: the replica with the lowest sum."""
+        scored = [((knows := known.get(name, 0)) - CROWD * busy / slots, knows, name) for name, busy, slots in allowed]
         best, most, _ = max(scored)
         peers = [name for worth, knows, name in scored if knows == most and worth >= best - NEAR]
         # The first new block distinguishes this conversation from others with the same prefix.
         key = chain[min(most, len(chain) - 1)] if chain else 1
-        chosen = max(peers, key=lambda name: (key * replicas[name].number & _MASK, name))
-        longest = max(known.values(), default=0)
-        return Choice(chosen, most, "new" if not longest else "load" if most < longest else "prefix")
+        return max(peers, key=lambda name: (key * self._replicas[name].number & _MASK, name))
 
     def _evict(self, name: str, blocks: Iterable[int]) -> None:
         """It no longer caches these blocks."""
@@ -147,6 +156,14 @@ class Router:
                 holders.discard(name)
                 if not holders:
                     del self._holders[block]
+
+
+def _best_for_batch(allowed: Iterable[tuple[str, int, int]], known: Mapping[str, int]) -> str:
+    """Nobody waits for a line of a batch, so it may wait for a slot of the replica that has its prefix, unless another
+    replica has a free one. Of replicas with the same prefix, the least busy.
+    """
+    ranked = [(busy < slots, known.get(name, 0), -busy / slots, name) for name, busy, slots in allowed]
+    return max(ranked)[-1]
 
 
 class Blocks:

@@ -74,6 +74,7 @@ class BatchLines:
         return ModelView(
             loaded=own.state == "loaded" or model.clustered or model.is_remote,
             slots=own.slots or model.options.parallel,
+            replicas=max(sum(one.health == "ready" and not one.drained for one in own.replicas), 1),
             others_wait=any(other.waiting and other.state in ("unloaded", "loading") for other in statuses.values()),
             others_busy=any(self._is_busy(other) for other in statuses.values()),
         )
