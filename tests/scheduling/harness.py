@@ -30,12 +30,13 @@ class Harness:
         batch = options.pop("batch", 32)
         whole = options.pop("whole", False)
         draft = options.pop("draft", 0)
-        buffer = options.pop("buffer", False)
+        buffer, parts = options.pop("buffer", False), options.pop("parts", False)
         speculation = options.pop("speculation", None)
         budget = options.pop("budget", None)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
         memory = f"whole={int(whole is True)},checkpoint={int(whole == CUT)}"
-        path = f"fake:n_ctx={n_ctx},{memory},draft={draft},buffer={int(buffer)},short={options.pop('short', 0)}"
+        copies = f"buffer={int(buffer)},parts={int(parts)}"
+        path = f"fake:n_ctx={n_ctx},{memory},draft={draft},{copies},short={options.pop('short', 0)}"
         self.engine = FakeEngine(path, engine_options(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,

@@ -17,7 +17,7 @@ class Arrivals(RuleBasedStateMachine):
     """Requests of several keys arrive, run, are preempted and cancelled, and slots are saved, restored and erased."""
 
     whole: bool | str = False
-    buffer, unified = False, True
+    buffer, parts, unified = False, False, True
     ids = Bundle("ids")
     saved = Bundle("saved")
 
@@ -31,6 +31,7 @@ class Arrivals(RuleBasedStateMachine):
             cache_ram_bytes=self.ram_bytes,
             whole=self.whole,
             buffer=self.buffer,
+            parts=self.parts,
             kv_unified=self.unified,
         )
         self.texts: dict[int, str] = {}
@@ -108,6 +109,12 @@ class ArrivalsInStreams(BufferedArrivals):
     unified = False
 
 
+class ArrivalsInPartsOfStreams(ArrivalsInStreams):
+    """The same where some tokens of a stream can be saved."""
+
+    parts = True
+
+
 class ArrivalsAtCheckpoints(Arrivals):
     """The same with memory that can be cut only where there is a checkpoint."""
 
@@ -122,10 +129,11 @@ TestArrivals = Arrivals.TestCase
 TestArrivalsInOnePiece = ArrivalsInOnePiece.TestCase
 TestBufferedArrivals = BufferedArrivals.TestCase
 TestArrivalsInStreams = ArrivalsInStreams.TestCase
+TestArrivalsInPartsOfStreams = ArrivalsInPartsOfStreams.TestCase
 TestArrivalsAtCheckpoints = ArrivalsAtCheckpoints.TestCase
 TestArrivalsAtCheckpointsInStreams = ArrivalsAtCheckpointsInStreams.TestCase
 for case in (
-    *(TestArrivals, TestArrivalsInOnePiece, TestBufferedArrivals, TestArrivalsInStreams),
+    *(TestArrivals, TestArrivalsInOnePiece, TestBufferedArrivals, TestArrivalsInStreams, TestArrivalsInPartsOfStreams),
     *(TestArrivalsAtCheckpoints, TestArrivalsAtCheckpointsInStreams),
 ):
     case.settings = settings(examples(40), stateful_step_count=25)

@@ -282,8 +282,10 @@ def test_write_back_without_room_gives_up_at_once() -> None:
     assert cache.is_written_back
 
 
-def test_write_back_rests_while_others_generate() -> None:
-    harness = Harness(n_ctx=1024, batch=64)
+@pytest.mark.parametrize("options", [{}, {"kv_unified": False, "parts": True}])
+def test_write_back_rests_while_others_generate(options: dict[str, Any]) -> None:
+    """Streams too, where parts of them can be saved."""
+    harness = Harness(n_ctx=1024, batch=64, **options)
     harness.ask(1, "a" * 300, max_tokens=1)
     harness.ask(2, "b", max_tokens=90)
     save = harness.scheduler.prices.save
@@ -298,6 +300,22 @@ def test_write_back_rests_while_others_generate() -> None:
         harness.engine.apply(plan.operations)
         harness.scheduler.commit(plan, harness.engine.decode(plan.spans), 0.01)
     assert 1 < copies <= steps / 8
+
+
+@pytest.mark.parametrize("parts", [True, False])
+def test_of_a_long_stream_only_new_tokens_are_saved(parts: bool) -> None:
+    """Where they cannot be read alone, they wait until they are a quarter of the stream."""
+    harness = Harness(kv_unified=False, parallel=2, n_ctx=512, parts=parts, buffer=True)
+    harness.ask(1, "a" * 200, max_tokens=1)
+    harness.run()
+    harness.ask(2, "a" * 200 + "b" * 20, max_tokens=1)
+    operations = harness.run_until(2)
+    while not harness.scheduler.is_idle:
+        plan = harness.step()
+        assert plan is not None
+        operations += plan.operations
+    saved = [operation.end - operation.start for operation in operations if isinstance(operation, Save)]
+    assert sum(saved) == (20 if parts else 0)
 
 
 def test_a_large_prefix_is_restored_in_parts_while_others_generate() -> None:

@@ -86,6 +86,7 @@ _OPTIONS = (
     "load",
     "memory",
     "n_ctx",
+    "parts",
     "short",
     "sigill",
     "whole",
@@ -147,6 +148,7 @@ class FakeEngine:
             spare_sequences=_SPARE_SEQUENCES if unified else 0,
             state_bytes=_STATE_BYTES if settings.get("buffer") else (0, 0),
             part_tokens=_MAX_COPIED,
+            saves_stream_parts=bool(settings.get("parts")) and not unified,
         )
         self.info = fake_info(
             n_ctx=n_ctx,

@@ -40,6 +40,7 @@ def open_memory(
     is_indivisible = has_indivisible_state(model)
     if not is_indivisible:
         memory.learn(0, computed)
+        memory.find_rows(0, computed, lambda: decode(computed), layers=int(lib.llama_model_n_layer(model)))
     memory.apply([Forget(0)])
     if memory.bytes_per_token:
         return memory
@@ -97,5 +98,6 @@ def cache_shape(
         state_bytes=memory.state_bytes,
         part_tokens=max(buffer // max(memory.state_bytes[1], 1), _LEAST_BUFFERED),
         # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
+        saves_stream_parts=memory.saves_stream_parts,
         saves_answers=not (on_gpu and unified and options.parallel > 1),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import Any
@@ -19,6 +19,7 @@ from paddock.engine.copy_threads import CopyThreads
 from paddock.engine.host_buffer import new_buffer
 from paddock.engine.libllama import lib
 from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat, has_own_memory
+from paddock.engine.stream_rows import StreamRows
 from paddock.errors import DecodeFailed
 from paddock.types import (
     Adopt,
@@ -60,6 +61,8 @@ class PrefixMemory(SequenceStates):
         self._threads = CopyThreads.for_gpu() if on_gpu else CopyThreads()  # on a CPU they would delay steps
         self._scratch = scratch
         self._format: StateFormat | None = None
+        self._rows: StreamRows | None = None
+        """Reads parts of streams. None: streams are read as a whole."""
         self._spans: dict[int, Span] = {}
         self._buffer: Bytes = np.empty(0, np.uint8)
         self._copied: list[Copied] = []
@@ -75,6 +78,10 @@ class PrefixMemory(SequenceStates):
     @property
     def format_name(self) -> StateFormatName:
         return "whole" if self._format is None else self._format.name
+
+    @property
+    def saves_stream_parts(self) -> bool:
+        return self._rows is not None
 
     @property
     def state_bytes(self) -> tuple[int, int]:
@@ -109,6 +116,29 @@ class PrefixMemory(SequenceStates):
                 self._round_trips(sequence, before, before)
         except (UnknownFormat, DecodeFailed):
             pass  # nothing is copied
+
+    def find_rows(self, sequence: int, tokens: int, compute: Callable[[], None], *, layers: int) -> None:
+        """Learn to read parts of streams, if that gives the bytes that libllama writes. The sequence has the `tokens`
+        with which the format was learned; `compute` makes a step that adds one.
+        """
+        if self._unified or self._format is None or (shape := self._format.rows) is None:
+            return
+        state = self._read_state(sequence, np.empty(self._size(sequence), np.uint8))
+        last, half = self._format.streams - 1, tokens // 2
+        rows = StreamRows.find(self._context, shape, compute, layers=layers, streams=last + 1)
+        self._forget(sequence, tokens)
+        if rows is None or not self._reads_as(rows, sequence, tokens, state):
+            return
+        if last != sequence:
+            # The last stream gets the same tokens in another order: then no two streams are equal.
+            span = self._format.empty(tokens)
+            self._format.copy(state, 0, tokens, span)
+            self._format.join([(span, half, tokens - half), (span, 0, half)], 0, state)
+            is_right = self._write_state(last, state) and self._reads_as(rows, last, tokens, state)
+            self._forget(last)
+            if not is_right:
+                return
+        self._rows = rows
 
     def apply(self, operations: Sequence[Operation]) -> list[Copied]:
         self._copied = []
@@ -175,6 +205,14 @@ class PrefixMemory(SequenceStates):
         is_written = self._write_state(sequence, written)
         return is_written and np.array_equal(self._read_state(sequence, np.empty(len(expected), np.uint8)), expected)
 
+    def _reads_as(self, rows: StreamRows, stream: int, tokens: int, state: Bytes) -> bool:
+        """Whether the rows of a stream are those of this state of it."""
+        expected, found = self._state_format.empty(tokens), self._state_format.empty(tokens)
+        self._state_format.copy(state, 0, tokens, expected)
+        for first, last in ((0, tokens // 2), (tokens // 2, tokens)):
+            rows.read(stream, first, last, found, first)
+        return all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
+
     def _learn_images(self, sequence: int, text: Bytes) -> bool:
         """Whether cells can be copied that have one position. `text`: the state of some tokens of text."""
         format, tokens = self._state_format, len(_IMAGE)
@@ -231,11 +269,20 @@ class PrefixMemory(SequenceStates):
             raise DecodeFailed(f"libllama could not copy {length} tokens of sequence {source} to {target}")
 
     def _save(self, saves: list[Save]) -> None:
-        """Adjacent spans are read at once: a stream as a whole, unified cells in parts that fit the buffer."""
+        """Adjacent spans are read at once: unified cells in parts that fit the buffer, and a stream as a whole, unless
+        its rows can be read.
+        """
         for run in _runs(saves):
             spans = [self._new_span(save.end - save.start) for save in run]
             self._spans |= dict(zip((save.span for save in run), spans, strict=True))
             sequence = run[0].sequence
+            if self._rows is not None:
+                begun = time.perf_counter()
+                for save, span in zip(run, spans, strict=True):
+                    self._rows.read(sequence, save.start, save.end, span, 0)
+                size = (run[-1].end - run[0].start) * self.bytes_per_token
+                self._copied.append(Copied("save", size, time.perf_counter() - begun))
+                continue
             for first, last in self._parts(run[0].start, run[-1].end, sequence):
                 begun = time.perf_counter()
                 data = self._read(sequence, first, last)

@@ -31,6 +31,10 @@ class SequenceMemory(Protocol):
         """The size of a state: a fixed part, and a part for each token."""
 
     @property
+    def saves_stream_parts(self) -> bool:
+        """Whether some tokens of a stream can be saved, without a buffer."""
+
+    @property
     def transposed(self) -> bool:
         """Whether values are stored transposed, as they are without flash attention."""
 

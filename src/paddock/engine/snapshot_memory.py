@@ -37,6 +37,7 @@ class SnapshotMemory(SequenceStates):
     """Tokens cannot be stored one by one."""
     format_name: StateFormatName = "whole"
     transposed = False
+    saves_stream_parts = False
     keeps_images = False
     state_bytes = (0, 0)
 

@@ -188,6 +188,19 @@ class StateFormat:
         return cls(prefix, streams, groups, infix, extension, threads)
 
     @property
+    def streams(self) -> int:
+        return self._streams
+
+    @property
+    def rows(self) -> list[tuple[int, int]] | None:
+        """The layers of each group of a span, and the bytes of a token in one. None: a token's bytes are not adjacent
+        in the cache, or a span has more than keys and values.
+        """
+        if self.transposed or self.has_extended_cells:
+            return None
+        return [(group.layers, group.row) for group in self._groups]
+
+    @property
     def has_values(self) -> bool:
         """Whether there are values beside the keys. Latent attention has none."""
         layers = struct.unpack("<II", self._infix)[1]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.request import Request
@@ -18,16 +17,23 @@ from paddock.types import CacheShape
 
 @dataclass(slots=True)
 class Layout(ABC):
-    writes_back_while_running: ClassVar[bool]
-    """Whether resident sequences are copied to host memory while others run."""
-    write_back_delay: ClassVar[float]
-    """How many seconds nothing must run before the next part is copied to host memory."""
-
     cache: Cache
     sharing: Sharing
     shape: CacheShape
     slots: int
     running: list[Request]
+
+    @property
+    def writes_back_while_running(self) -> bool:
+        """Whether resident sequences are copied to host memory while others run."""
+        return self.shape.saves_parts
+
+    @property
+    def write_back_delay(self) -> float:
+        """How many seconds nothing must run before the next part is copied to host memory. What is copied as a whole
+        makes a request that arrives meanwhile wait for long.
+        """
+        return 0.01 if self.shape.saves_parts else 2.0
 
     @property
     @abstractmethod
@@ -80,9 +86,6 @@ class Layout(ABC):
 class UnifiedLayout(Layout):
     """One pool of cells. Sequences share cells without a copy, and one request may use the whole context."""
 
-    writes_back_while_running = True
-    write_back_delay = 0.01
-
     @property
     def free_cells(self) -> int:
         return self.cache.free
@@ -126,9 +129,6 @@ class StreamLayout(Layout):
 
     libllama computes streams in one pass only if their ids are adjacent.
     """
-
-    writes_back_while_running = False
-    write_back_delay = 2.0  # a stream is copied whole, so a request that arrives meanwhile waits for the end
 
     @property
     def free_cells(self) -> int:

@@ -19,7 +19,7 @@ from paddock.scheduling.resident_sequences import ResidentSequences
 from paddock.scheduling.sequences import Held, Resident
 from paddock.types import CacheShape, Forget, Fork, Restore
 
-# A stream can only be read whole. While there is time, this is done for tokens that are at least this part of it.
+# Where a stream can only be read whole, this is done while there is time for tokens that are at least this part of it.
 _WORTH_READING = 1 / 4
 # A request that continues a finished sequence cuts off what it does not share. Fewer tokens than this are lost then.
 _WORTH_KEEPING = 16
@@ -143,7 +143,7 @@ class PrefixCache(ResidentSequences):
         private = self._private_cells(sequence, node)
         goal = stored if self._quota.budget else 0
         written = min(self._tree.match(held.namespace, tokens).stored(), goal)
-        if not self._shape.unified and goal - written < goal * _WORTH_READING:
+        if not self._shape.saves_parts and goal - written < goal * _WORTH_READING:
             written = goal
         self._residents[sequence] = Resident(held.namespace, tokens, node, private, goal, written, self._rent)
         self._drop_contained(sequence, node)

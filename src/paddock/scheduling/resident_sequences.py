@@ -79,9 +79,9 @@ class ResidentSequences(StoredPrefixes):
         return resident.goal - max(kept, self._stored(resident))
 
     def _unsaved_bytes(self, resident: Resident) -> int:
-        """The size of the copy that host memory lacks. A stream is read as a whole."""
+        """The size of the copy that host memory lacks."""
         tokens = resident.goal - self._stored(resident)
-        if tokens and not self._shape.unified:
+        if tokens and not self._shape.saves_parts:
             tokens = len(resident.tokens)
         return tokens * self._shape.bytes_per_token
 
@@ -114,8 +114,8 @@ class ResidentSequences(StoredPrefixes):
             self._release_buffer()
 
     def _part(self, resident: Resident) -> int:
-        """How many tokens are copied at once. A stream can only be read whole, so its part is all of it."""
-        if not self._shape.unified:
+        """How many tokens are copied at once."""
+        if not self._shape.saves_parts:
             return len(resident.tokens)
         is_idle = not self._held
         return self._prices.save_tokens(self._shape.bytes_per_token, self._shape.max_copied, is_idle=is_idle)
@@ -202,6 +202,6 @@ class ResidentSequences(StoredPrefixes):
             resident.namespace,
             resident.tokens[:end],
             lambda start, end, span: Save(sequence, start, end, span),
-            through=len(resident.tokens),
+            through=0 if self._shape.saves_stream_parts else len(resident.tokens),
             evicts=evicts,
         )

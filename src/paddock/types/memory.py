@@ -94,9 +94,16 @@ class CacheShape(msgspec.Struct, frozen=True):
     rolls_back: bool = False
     """The newest tokens of a running sequence can be removed again, although a prefix of it cannot be shared."""
     part_tokens: int = 1 << 30
-    """Unified cells are copied in parts of at most so many tokens, so that a small buffer is enough. A stream can only
-    be copied as a whole.
+    """Unified cells are copied in parts of at most so many tokens, so that a small buffer is enough. A stream is
+    restored as a whole.
     """
+    saves_stream_parts: bool = False
+    """Some tokens of a stream can be saved, and without the buffer. Otherwise it is saved as a whole."""
+
+    @property
+    def saves_parts(self) -> bool:
+        """Whether saving some tokens of a sequence costs only what these cost."""
+        return self.unified or self.saves_stream_parts
 
     @property
     def can_roll_back(self) -> bool:
@@ -228,5 +235,5 @@ class Copied(msgspec.Struct, frozen=True):
 
     kind: Literal["save", "restore"]
     size: int
-    """The bytes that were really copied: of a stream always all."""
+    """The bytes that were really copied: of a stream that is copied as a whole, all."""
     seconds: float

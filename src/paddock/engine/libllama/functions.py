@@ -157,10 +157,12 @@ SAMPLERS: Mapping[str, Signature] = {
     "llama_sampler_reset": (None, (_SAMPLER,)),
     "llama_set_sampler": (c_bool, (_CONTEXT, _SEQUENCE, _SAMPLER)),
 }
-"""For `engine/device_selection.py`, which does without them if one is missing."""
+"""For `engine/device_selection.py` and `engine/graph_tensors.py`, which do without them if one is missing."""
 
 OPTIONAL: Mapping[str, Signature] = {
     **SAMPLERS,
+    "ggml_backend_tensor_get": (None, (_TENSOR, c_void_p, c_size_t, c_size_t)),
+    "ggml_nbytes": (c_size_t, (_TENSOR,)),
     "ggml_backend_load_all_from_path": (None, (c_char_p,)),
     "ggml_backend_reg_count": (c_size_t, ()),
     "llama_model_quantize_default_params": (QuantizeParams, ()),

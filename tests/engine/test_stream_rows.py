@@ -1,0 +1,157 @@
+"""Parts of streams are read from the tensors of the cache. They are what libllama itself writes of the whole stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.engine import stream_rows
+from paddock.engine.llama import LlamaEngine
+from paddock.engine.prefix_memory import PrefixMemory
+from paddock.types import Save
+from tests.engine.harness import Harness
+from tests.options import draft_params
+from tests.tiers import examples
+
+TEXT = " ".join(f"the {n} of and in an{n}" for n in range(40))
+
+
+def memory_of(harness: Harness) -> PrefixMemory:
+    assert isinstance(harness.engine, LlamaEngine)
+    memory = harness.engine._memory
+    assert isinstance(memory, PrefixMemory)
+    return memory
+
+
+def as_libllama_writes_it(memory: PrefixMemory, sequence: int, tokens: int) -> tuple[Any, ...]:
+    format = memory._state_format
+    state = memory._read_state(sequence, np.empty(memory._size(sequence), np.uint8))
+    span = format.empty(tokens)
+    format.copy(state, 0, tokens, span)
+    return span
+
+
+class Compared(Harness):
+    """Compares all that is in cells after each step, in parts of a few tokens."""
+
+    part = 7
+
+    def step(self) -> bool:
+        is_done = super().step()
+        self.engine.apply(self.scheduler.cache.take_operations())
+        memory = memory_of(self)
+        assert memory._rows is not None
+        for sequence in self.engine.used_sequences():
+            tokens = memory._tokens(sequence)
+            found = memory._state_format.empty(tokens)
+            for first in range(0, tokens, self.part):
+                memory._rows.read(sequence, first, min(first + self.part, tokens), found, first)
+            expected = as_libllama_writes_it(memory, sequence, tokens)
+            assert all(np.array_equal(*pair) for pair in zip(found, expected, strict=True))
+        return is_done
+
+
+@pytest.fixture(scope="module", params=["llama", "latent"])
+def compared(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Compared]:
+    harness = Compared(tiny_models[request.param], kv_unified=False, n_ctx=768, parallel=3, cache_ram_bytes=200_000)
+    assert harness.engine.shape.saves_stream_parts
+    yield harness
+    harness.close()
+
+
+@examples(25)
+@given(
+    requests=st.lists(
+        st.tuples(
+            st.text(st.sampled_from("ab "), min_size=1, max_size=200),
+            st.integers(1, 20),
+            st.integers(0, 15),
+            st.sampled_from(["", "", "cancel", "erase", "shrink", "reclaim"]),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_tokens_are_in_their_order_whatever_happens(
+    compared: Compared, requests: list[tuple[str, int, int, str, bool]]
+) -> None:
+    """Prompts are continued, cut, shared, restored, cancelled and answered with wrong guesses."""
+    harness, scheduler = compared, compared.scheduler
+    for id, (text, size, steps, action, guesses) in enumerate(requests):
+        drafts: dict[str, Any] = {"draft": draft_params(lookup=8, priced=False)} if guesses else {}
+        harness.ask(id, text, max_tokens=size, **drafts)
+        for _ in range(steps):
+            harness.step()
+        if action == "cancel":
+            scheduler.remove(id)
+        elif action == "shrink":
+            scheduler.cache.resize(200_000 // (id + 1))
+        elif action == "erase" and scheduler.slots.is_free(0):
+            scheduler.slots.erase(0)
+        elif action == "reclaim" and (resident := scheduler.cache.resident):
+            scheduler.cache.reclaim(resident[0])
+    harness.run()
+    scheduler.cache.resize(200_000)
+
+
+@pytest.mark.parametrize("cache_type", ["f16", "q8_0"])
+def test_a_few_tokens_cost_what_they_are(tiny_models: dict[str, Path], cache_type: str) -> None:
+    """No buffer is needed, and only these tokens are copied."""
+    harness = Harness(
+        tiny_models["llama"], kv_unified=False, parallel=2, cache_type_k=cache_type, cache_type_v=cache_type
+    )
+    harness.ask(1, TEXT, 4)
+    while harness.step():
+        pass
+    memory, tokens = memory_of(harness), harness.scheduler.cache.length(0)
+    whole = as_libllama_writes_it(memory, 0, tokens)
+    first, second = harness.engine.apply([Save(0, 5, 12, 77), Save(0, 100, 130, 78)])
+    assert (first.size, second.size) == (7 * memory.bytes_per_token, 30 * memory.bytes_per_token)
+    assert len(memory._buffer) == 0
+    for name, begin, end in ((77, 5, 12), (78, 100, 130)):
+        assert all(np.array_equal(a, b[:, begin:end]) for a, b in zip(memory._spans[name], whole, strict=True))
+    harness.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "is_read"),
+    [
+        ({}, True),
+        ({"flash_attn": "off"}, False),  # values are transposed
+        ({"kv_unified": True}, False),
+    ],
+)
+def test_what_can_be_read(tiny_models: dict[str, Path], options: dict[str, Any], is_read: bool) -> None:
+    harness = Harness(tiny_models["llama"], **({"kv_unified": False, "parallel": 3} | options))
+    assert harness.engine.shape.saves_stream_parts == is_read
+    harness.close()
+
+
+@pytest.mark.parametrize("wrong", ["stream", "order"])
+def test_tensors_with_other_bytes_are_not_used(
+    tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    """Such as a library that numbers streams or stores tokens in another way."""
+    read = stream_rows.StreamRows.read
+
+    def other(self: Any, stream: int, first: int, last: int, into: Any, offset: int) -> None:
+        read(self, 0 if wrong == "stream" else stream, first, last, into, offset)
+        if wrong == "order":
+            for group in into:
+                group[:, offset : offset + last - first] = group[:, offset : offset + last - first][:, ::-1].copy()
+
+    monkeypatch.setattr(stream_rows.StreamRows, "read", other)
+    harness = Harness(tiny_models["llama"], kv_unified=False, parallel=3)
+    assert not harness.engine.shape.saves_stream_parts
+    cold = harness.alone(1, TEXT)
+    for sequence in list(harness.scheduler.cache.resident):
+        harness.scheduler.cache.reclaim(sequence)
+    assert harness.alone(1, TEXT) == cold
+    harness.close()
