@@ -65,15 +65,16 @@ class StepBudget:
     def __post_init__(self) -> None:
         self._prompts = PromptCost(unified=self.unified, pads=self.pads)
 
-    def observe(self, *, answers: int, chunks: Sequence[tuple[int, int]], seconds: float) -> float:
-        """A step with so many generating requests and these prompt chunks, each a start and a count, took so long.
-        Returns the seconds of the prompt tokens.
+    def observe(self, *, answers: int, chunks: Sequence[tuple[int, int]], seconds: float, gaps: int = 0) -> float:
+        """A step with so many generating requests and these prompt chunks, each a start and a count, took so long, with
+        so many gaps between streams. Returns the seconds of the prompt tokens.
         """
         tokens = sum(count for _, count in chunks)
         if seconds <= 0:
             return 0.0
         if not tokens:
-            self._generation.observe(answers, seconds)
+            # Without the further passes: what a step takes in one.
+            self._generation.observe(answers, seconds - gaps * min(self.pass_seconds, seconds / (gaps + 1)))
             return 0.0
         if tokens < _LEAST_OBSERVED and self._prompts:
             return 0.0
@@ -132,9 +133,15 @@ class StepBudget:
 
     def cost_of_free_slots(self, free: int, answers: int) -> float:
         """How many seconds a step with so many answers takes longer for each of them than one with more, in all."""
+        return self.pass_seconds * free / (answers + free)
+
+    @property
+    def pass_seconds(self) -> float:
+        """The part of a step that generates that does not depend on the answers; 0: not known yet. Streams that are not
+        adjacent take it once more.
+        """
         one, two = self.generating(1), self.generating(2)
-        constant = max(2 * one - two, _LEAST_CONSTANT * one)
-        return constant * free / (answers + free)
+        return max(2 * one - two, _LEAST_CONSTANT * one)
 
     def draft_tile(self, answers: int, position: int) -> tuple[int, float] | None:
         """How many drafted tokens fill a tile with so many answers, at about this position, and how many seconds they

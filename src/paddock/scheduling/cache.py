@@ -136,6 +136,14 @@ class Cache(ABC):
         """Free the cells of a resident sequence. What host memory lacks is copied first."""
         raise AssertionError(f"sequence {sequence} is not resident")
 
+    def reclaim_seconds(self, sequence: int) -> float:
+        """What that costs, now or when its tokens are wanted again; 0 while prices are unknown."""
+        return 0.0
+
+    def move_seconds(self, length: int) -> float:
+        """What it costs to give a sequence of so many tokens another id; 0 while prices are unknown."""
+        return 0.0
+
     @property
     def is_written_back(self) -> bool:
         """Whether all resident sequences have been copied to host memory."""

@@ -392,8 +392,7 @@ class CheckpointCache(PrefixCache):
         return max(super()._writer_bytes, largest)
 
     def state_size(self, tokens: int) -> int:
-        """The bytes of a whole state in host memory."""
-        return tokens * self._shape.bytes_per_token + self._checkpoint_size(tokens)[0]
+        return super().state_size(tokens) + self._checkpoint_size(tokens)[0]
 
     def state_tokens(self, tokens: int) -> int:
         """The same in tokens, the unit of the quota."""

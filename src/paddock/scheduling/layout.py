@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from paddock.scheduling.cache import Cache
+from paddock.scheduling.gaps import Move, count_gaps, worth_making
 from paddock.scheduling.request import Request
 from paddock.scheduling.sharing import Sharing, namespace
 from paddock.types import CacheShape
@@ -67,8 +68,14 @@ class Layout(ABC):
         """A sequence id that is not in use. If there is none, a resident sequence is reclaimed."""
 
     @abstractmethod
-    def close_gaps(self, requests: list[Request]) -> None:
-        """Move sequences so that the ids of these requests are adjacent, where that makes a step faster."""
+    def close_gaps(self, requests: list[Request], pass_seconds: float) -> None:
+        """Move the sequences of these answers so that their ids are adjacent, where that saves time. A step takes
+        `pass_seconds` longer for each gap; 0: not known yet.
+        """
+
+    @abstractmethod
+    def count_gaps(self, requests: list[Request]) -> int:
+        """How many more passes than one a step for these answers takes."""
 
     def reclaim(self, cells: int) -> bool:
         """Reclaim resident sequences until so many cells are free. False: there are not so many."""
@@ -120,8 +127,11 @@ class UnifiedLayout(Layout):
             self.cache.reclaim(free)
         return free
 
-    def close_gaps(self, requests: list[Request]) -> None:
+    def close_gaps(self, requests: list[Request], pass_seconds: float) -> None:
         """Not needed: a step is as fast with gaps."""
+
+    def count_gaps(self, requests: list[Request]) -> int:
+        return 0
 
 
 class StreamLayout(Layout):
@@ -155,28 +165,54 @@ class StreamLayout(Layout):
             self.cache.reclaim(best)
         return best
 
-    def close_gaps(self, requests: list[Request]) -> None:
-        if self.shape.reuse == "none":
+    def close_gaps(self, requests: list[Request], pass_seconds: float) -> None:
+        moves = self._moves(requests) if self.shape.reuse != "none" else []
+        if not moves:
             return
-        ids = sorted(request.sequence for request in requests)
-        while ids and ids[-1] - ids[0] + 1 > len(ids):
-            taken = {request.sequence for request in self.running}
-            gap = next((id for id in range(ids[0], ids[-1]) if id not in taken), None)
-            if gap is None:
-                return  # running requests that are not part of this group are between them
-            if gap in self.cache.resident:
-                self._vacate(gap, taken)
-            last = next(request for request in requests if request.sequence == ids[-1])
-            self.cache.move(last.sequence, gap, last.computed)
-            last.sequence = gap
-            ids = sorted(request.sequence for request in requests)
+        streams = {request.sequence: request for request in requests}
+        # A gap is there for as long as two answers are.
+        steps = sorted(request.expected_left for request in requests)[-2]
+        for move in worth_making(moves, streams, steps=steps, pass_seconds=pass_seconds):
+            if move.aside is not None:
+                self.cache.move(move.target, move.aside, self.cache.length(move.target))
+            elif move.target in self.cache.resident:
+                self.cache.reclaim(move.target)
+            request = streams.pop(move.source)
+            self.cache.move(move.source, move.target, request.computed)
+            request.sequence = move.target
+            streams[move.target] = request
 
-    def _vacate(self, gap: int, taken: set[int]) -> None:
-        """Move a resident sequence out of the way, or reclaim it."""
-        empty = (id for id in range(self.slots) if id not in taken and id not in self.cache.resident)
-        low, high = min(taken), max(taken)
-        target = next((id for id in empty if not low < id < high), None)
-        if target is None or not self.shape.forks_on_device:
-            self.cache.reclaim(gap)
-        else:
-            self.cache.move(gap, target, self.cache.length(gap))
+    def count_gaps(self, requests: list[Request]) -> int:
+        return count_gaps([request.sequence for request in requests])
+
+    def _moves(self, requests: list[Request]) -> list[Move]:
+        """What makes the streams of these requests adjacent, as far as no other running request is between them."""
+        moves: list[Move] = []
+        lengths = {request.sequence: request.computed for request in requests}
+        taken = {request.sequence for request in self.running}
+        resident = set(self.cache.resident)
+        while count_gaps(lengths):
+            target = next((id for id in range(min(lengths), max(lengths)) if id not in taken), None)
+            if target is None:
+                break
+            source = max(lengths)
+            aside, seconds = None, self.cache.move_seconds(lengths[source])
+            if target in resident:
+                aside = self._aside(taken, resident)
+                seconds += self._vacate_seconds(target, aside)
+                resident ^= {target} if aside is None else {target, aside}
+            moves.append(Move(source, target, aside, seconds))
+            lengths[target] = lengths.pop(source)
+            taken ^= {source, target}
+        return moves
+
+    def _aside(self, taken: set[int], resident: set[int]) -> int | None:
+        """An empty stream that is not between running ones. None: there is none, or a copy to it is slow."""
+        outside = (id for id in range(self.slots) if not min(taken) < id < max(taken))
+        empty = (id for id in outside if id not in taken and id not in resident)
+        return next(empty, None) if self.shape.forks_on_device else None
+
+    def _vacate_seconds(self, resident: int, aside: int | None) -> float:
+        if aside is None:
+            return self.cache.reclaim_seconds(resident)
+        return self.cache.move_seconds(self.cache.length(resident))

@@ -168,6 +168,15 @@ class Prices:
         restoring = self.restore.seconds(size) if self.restore.observed else seconds
         return seconds * waiting <= _USED_AGAIN * (self.prefill.per_unit * tokens - restoring)
 
+    def again(self, tokens: int, size: int) -> float:
+        """The seconds, about, that it costs later if so many tokens must be computed again, and so many bytes copied to
+        cells. 0 while the price of a token is unknown.
+        """
+        if not self.prefill.is_known:
+            return 0.0
+        restoring = self.restore.seconds(size) if size else 0.0
+        return _USED_AGAIN * (self.prefill.per_unit * tokens + restoring)
+
     def is_worth_restoring(self, tokens: int, size: int, *, on_disk: int = 0) -> bool:
         """Whether it is faster to copy so many tokens of this size to cells than to compute them. `on_disk` bytes of
         them must be read first. True while prices are unknown, and sometimes to measure them again.

@@ -145,6 +145,13 @@ class Request:
         return self.shifted_answer + len(self.tokens) - self.prompt_size
 
     @property
+    def expected_left(self) -> int:
+        """How many more tokens its answer gets, about. Nobody knows, so as many as it has, within its limit: then what
+        is bought for the rest of an answer costs at most twice what it would if its end were known.
+        """
+        return min(self.max_tokens - self.produced, self.produced)
+
+    @property
     def reused(self) -> ReusedTokens:
         """The prompt tokens that came from the cache, by tier."""
         disk = min(self.from_disk, self.cached)

@@ -66,6 +66,22 @@ class ResidentSequences(StoredPrefixes):
             self._finish_write_back(sequence, resident)
         self._free(sequence)
 
+    def reclaim_seconds(self, sequence: int) -> float:
+        resident = self._residents[sequence]
+        size, never_saved = self._shape.bytes_per_token, len(resident.tokens) - resident.goal
+        lost = never_saved + self._lost(resident, 0)
+        seconds = self._prices.again(lost, (len(resident.tokens) - lost) * size)
+        if unsaved := self._unsaved_bytes(resident):
+            saving = self._prices.save.seconds(unsaved) + self._prices.again(never_saved, resident.goal * size)
+            seconds = min(seconds, saving)
+        return seconds
+
+    def move_seconds(self, length: int) -> float:
+        if self._shape.forks_on_device:
+            return 0.0  # as nothing beside a pass over the weights
+        size = self.state_size(length)
+        return self._prices.save.seconds(size) + self._prices.restore.seconds(size)
+
     def _is_worth_saving(self, resident: Resident, lost: int) -> bool:
         """`lost` tokens would have to be computed again."""
         size = self._unsaved_bytes(resident)

@@ -225,7 +225,8 @@ class Scheduler:
         if seconds and plan.spans and not plan.exact:
             chunks = plan.chunks
             undrafted = seconds - self._extra.observe(plan, results, seconds)
-            prompts = self._budget.observe(answers=plan.decodes, chunks=chunks, seconds=undrafted)
+            gaps = self._layout.count_gaps(plan.requests)
+            prompts = self._budget.observe(answers=plan.decodes, chunks=chunks, seconds=undrafted, gaps=gaps)
             self.prices.prefill.observe(sum(count for _, count in chunks), prompts)
             rent = self._budget.seconds_per_cell * sum(count for _, count in chunks)
             self.cache.charge_idle(rent + (self._shape.idle_cell_seconds if plan.decodes else 0.0))
@@ -300,7 +301,8 @@ class Scheduler:
             if request.leader is None and not self.cache.is_restoring(request.sequence)
         ]
         if self._exact_batch > 1:
-            self._layout.close_gaps([request for request in ready if request.deterministic and request.is_generating])
+            exact = [request for request in ready if request.deterministic and request.is_generating]
+            self._layout.close_gaps(exact, self._budget.pass_seconds)
         return self._groups.next(ready)
 
     def _exact_step(self, group: list[Request]) -> tuple[list[Span], list[Request], int]:
@@ -313,7 +315,7 @@ class Scheduler:
         self._layout.reclaim(min(self._n_batch, sum(request.pending for request in group)))
         while not self._layout.reclaim(len(decodes)):
             self._preempt_one_of(decodes, prompts)
-        self._layout.close_gaps(decodes)
+        self._layout.close_gaps(decodes, self._budget.pass_seconds)
         if self._computed_media:  # the others' turn
             prompts = [request for request in prompts if request.next_media is None] or (prompts if not decodes else [])
         if self._tile_wait.waits(prompts, len(decodes)):

@@ -58,6 +58,10 @@ class StoredPrefixes(Cache):
     def stored_bytes(self) -> int:
         return (self.stored + self._quota.reserved) * self._shape.bytes_per_token + self.aside
 
+    def state_size(self, tokens: int) -> int:
+        """The bytes of a whole state in host memory."""
+        return tokens * self._shape.bytes_per_token
+
     def lookup(self, namespace: str | None, tokens: list[int], limit: int | None = None) -> int:
         if namespace is None:
             return 0
