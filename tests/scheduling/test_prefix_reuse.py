@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from paddock.scheduling import Scheduler
@@ -50,6 +50,50 @@ def test_the_second_prompt_with_a_system_text_finds_all_of_it(
     assert request.cached >= size + 2 - 15, "a little less if it differs from the other prompt just before"
     if known < size - 20:
         assert request.cached == size + 2
+
+
+@given(st.integers(0, 1500), st.integers(100, 6000), st.floats(0, 1), st.booleans(), st.booleans())
+@example(prefix=300, new=6000, part=0.5, unified=True, deterministic=False)
+def test_a_prompt_that_parts_anywhere_in_a_known_one_computes_little_again(
+    prefix: int, new: int, part: float, unified: bool, deterministic: bool
+) -> None:
+    """Also in a long text behind a known prefix: at most 256 tokens, 1,024 if it was short, and what a branch needs."""
+    harness = Harness(n_ctx=8192, batch=512, parallel=2, whole=CUT, kv_unified=unified, cache_ram_bytes=1 << 26)
+    texts = ["p" * prefix + "?", "p" * prefix + "d" * new]
+    for id, text in enumerate(texts):
+        harness.ask(id, text, max_tokens=1, deterministic=deterministic)
+        harness.run()
+    shared = int(part * (prefix + new))
+    asked = harness.ask(2, texts[1][:shared] + "q" * 20, max_tokens=1, deterministic=deterministic)
+    harness.run()
+    spacing = 256 if new > 1024 + 256 or shared <= prefix else 1024
+    assert asked.cached >= shared - spacing - (128 if deterministic else 16)
+
+
+@given(st.integers(0, 3000), st.integers(1, 5000), st.integers(0, 40), st.integers(0, 1 << 22))
+def test_a_prompt_pauses_no_more_often_than_checkpoints_are_allowed(prefix: int, new: int, most: int, ram: int) -> None:
+    harness = Harness(n_ctx=8192, batch=512, whole=CUT, cache_ram_bytes=ram)
+    shape = msgspec.structs.replace(harness.engine.shape, checkpoints=most)
+    harness.scheduler = Scheduler(
+        shape=shape, n_ctx=8192, slots=4, n_batch=512, end_tokens=harness.engine.vocab.end_tokens
+    )
+    for text in ("p" * prefix + "?", "p" * prefix + "d" * new):
+        request = harness.ask(1, text, max_tokens=1)
+        plan = harness.step()
+        assert plan is not None
+        planned = len(request.snapshot_points)
+        harness.run()
+    own = 2  # where it branches off, and its end
+    assert planned <= own + min(most, ram // 16 // shape.snapshot.bytes(1))
+
+
+def test_a_short_turn_of_a_conversation_does_not_pause() -> None:
+    harness = Harness(n_ctx=2048, batch=512, whole=CUT, cache_ram_bytes=1 << 26)
+    harness.ask(1, "p" * 300, max_tokens=1)
+    harness.run()
+    turn = harness.ask(2, "p" * 300 + "t" * 500, max_tokens=1)
+    harness.step()
+    assert turn.snapshot_points == {turn.prompt_size - 1}
 
 
 def test_duplicates_of_a_sequence_that_goes_back_become_the_shared_cells() -> None:

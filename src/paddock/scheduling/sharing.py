@@ -17,8 +17,10 @@ _MIN_SAVING = 8
 _MIN_SNAPSHOT_SAVING = 16
 # For the report of a request: so many tokens of the nearest cached prefix after the place where it differs.
 _FOLLOWING = 32
-# The first prompt of its kind has checkpoints at least this far apart, and they take at most this part of host memory.
-_SPACING, _FIRST_SHARE = 2 * GRID, 1 / 16
+# New text has checkpoints at least this far apart, and those of one prompt take at most this part of host memory.
+_SPACING, _SHARE = 2 * GRID, 1 / 16
+# Behind a known prefix, less new text than this has none: usually it is the next turn of a conversation.
+_LONG = 4 * _SPACING
 
 
 class Sharing:
@@ -151,7 +153,7 @@ class SnapshotSharing(Sharing):
 
     def _plan_snapshots(self, request: Request) -> None:
         """Where the prompt branches off from earlier ones, because more like them may come, and before its last token,
-        because it may come again. The first of its kind also where a later one may branch off.
+        because it may come again. The first of its kind, and much new text, also where a later one may branch off.
         """
         if request.namespace is None or not self._has_host_memory or request.is_shifted:
             return
@@ -165,9 +167,10 @@ class SnapshotSharing(Sharing):
         if request.system_size and isinstance(self._snapshots, CheckpointCache):
             self._snapshots.note_beginning(own, request.tokens[: min(request.system_size, end)])
         points = {min(branch, end), end}
-        if branch < _SPACING and isinstance(self._snapshots, CheckpointCache):
-            likely = self._likely_branches(request.tokens, reached, end)
-            points.update(point for point in likely if end - point >= _MIN_SNAPSHOT_SAVING)
+        is_first = branch < _SPACING
+        if isinstance(self._snapshots, CheckpointCache) and (is_first or end - reached >= _LONG):
+            likely = self._likely_branches(request.tokens, reached, end, messages=is_first)
+            points.update(point for point in likely if min(end - point, abs(branch - point)) >= _MIN_SNAPSHOT_SAVING)
         if branch < request.system_size:
             # A new system text: the next prompt with it branches off at its end, so no other point is as useful there.
             system = min(request.system_size, end)
@@ -181,15 +184,18 @@ class SnapshotSharing(Sharing):
                 request.snapshot_points.add(point)
                 reached = point
 
-    def _likely_branches(self, tokens: list[int], start: int, end: int) -> list[int]:
-        """The first and last messages, and points at equal distances."""
+    def _likely_branches(self, tokens: list[int], start: int, end: int, *, messages: bool) -> list[int]:
+        """The first and last `messages`, and points at equal distances."""
         shape = self._shape
         size = shape.snapshot.bytes(max(shape.snapshot.window, 1))
-        most = min(shape.checkpoints, int(shape.ram_bytes * _FIRST_SHARE / max(size, 1))) - 1
+        # The known prefix has its part of the checkpoints of the sequence.
+        count = shape.checkpoints * (end - start) // max(end, 1)
+        most = min(count, int(shape.ram_bytes * _SHARE / max(size, 1))) - 1
         if most <= 0:
             return []
-        messages = [at for at in range(start + 1, end) if tokens[at] in shape.delimiters] if shape.delimiters else []
-        points = [*messages[:2], *messages[2:][-2:]][:most]
+        delimiters = shape.delimiters if messages else ()
+        begins = [at for at in range(start + 1, end) if tokens[at] in delimiters] if delimiters else []
+        points = [*begins[:2], *begins[2:][-2:]][:most]
         if most > len(points):
             distance = -(-(end - start) // (most - len(points)))
             step = max(_SPACING, -(-distance // GRID) * GRID)
