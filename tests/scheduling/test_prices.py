@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.scheduling import Price, Prices
-from tests.scheduling.harness import Harness
+from tests.scheduling.harness import CUT, Harness
 
 Amounts = st.lists(st.integers(1, 1 << 30), min_size=3, max_size=40)
 MB = 1 << 20
@@ -142,6 +142,26 @@ def test_a_scheduler_computes_what_is_slower_to_restore(kv_unified: bool) -> Non
     assert cached(3) == 0
     prices.restore = priced(1e-12, 0.0, 1, 2, 4)
     assert cached(4) > 0
+
+
+@pytest.mark.parametrize("kv_unified", [True, False])
+@pytest.mark.parametrize("memory", [False, CUT])
+def test_what_is_faster_to_compute_is_not_copied_to_host_memory(kv_unified: bool, memory: object) -> None:
+    """But sometimes, to measure the prices again. It is still found in cells."""
+    harness = Harness(kv_unified=kv_unified, whole=memory)
+    prices = harness.scheduler.prices
+    prices.prefill, prices.restore = priced(1e-6, 0.0, 16, 32, 64), priced(1.0, 0.0, 1, 2, 4)
+    is_copied = []
+    for id in range(32):
+        prices.prefill = priced(1e-6, 0.0, 16, 32, 64)
+        harness.ask(id, f"{id:02}" * 20, max_tokens=1)
+        harness.run()
+        again = harness.ask(100 + id, f"{id:02}" * 20 + "?", max_tokens=1)
+        harness.run()
+        assert again.cached >= 40
+        is_copied.append(harness.scheduler.cache.stored > 0)
+        harness.scheduler.cache.clear()
+    assert 0 < is_copied.count(True) <= 4
 
 
 @given(

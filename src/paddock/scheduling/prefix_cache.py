@@ -141,7 +141,8 @@ class PrefixCache(ResidentSequences):
             node = self._trim(sequence, held.node, held.namespace, tokens)
         self._operations.append(Forget(sequence, len(tokens)))
         private = self._private_cells(sequence, node)
-        goal = stored if self._quota.budget else 0
+        is_kept = stored and self._quota.budget and self._prices.is_worth_keeping(stored, self.state_size(stored))
+        goal = stored if is_kept else 0
         written = min(self._tree.match(held.namespace, tokens).stored(), goal)
         if not self._shape.saves_parts and goal - written < goal * _WORTH_READING:
             written = goal

@@ -181,10 +181,14 @@ class Prices:
         """Whether it is faster to copy so many tokens of this size to cells than to compute them. `on_disk` bytes of
         them must be read first. True while prices are unknown, and sometimes to measure them again.
         """
-        if tokens <= 0 or self.restore_saves(tokens, size, on_disk=on_disk) > -_LEAST_LOSS:
-            return True
-        self._refused += 1
-        return self._refused % _TRY_AGAIN == 0
+        pays = tokens <= 0 or self.restore_saves(tokens, size, on_disk=on_disk) > -_LEAST_LOSS
+        return pays or self._tries_again()
+
+    def is_worth_keeping(self, tokens: int, size: int) -> bool:
+        """Whether a later request would gain from a copy of so many tokens of this size in host memory. True while
+        prices are unknown, and sometimes to measure them again.
+        """
+        return self.restore_saves(tokens, size) > 0 or self._tries_again()
 
     def restore_saves(self, tokens: int, size: int, *, on_disk: int = 0) -> float:
         """How many seconds a copy saves; 1 while prices are unknown."""
@@ -193,6 +197,10 @@ class Prices:
         # A step is computed anyway, for the last token, so only the additional tokens count.
         computing = self.prefill.per_unit * tokens
         return computing - self.restore.seconds(size) - (self.disk_read.seconds(on_disk) if on_disk else 0.0)
+
+    def _tries_again(self) -> bool:
+        self._refused += 1
+        return self._refused % _TRY_AGAIN == 0
 
     @staticmethod
     def _part(price: Price, seconds: float, bytes_per_token: int, default: int) -> int:
