@@ -35,7 +35,7 @@ class DiskHarness(Harness):
         tier = self.scheduler.open_disk(StateKey(self.engine.origin))
         assert tier is not None
         self.tier: DiskTier = tier
-        self.tier.listed(replace(entry, size=_size(state)) for entry, state in files.items())
+        self.tier.listed(replace(entry, size=size_of(state)) for entry, state in files.items())
         apply: Callable[[Sequence[Operation]], Any] = self.engine.apply
 
         def save_evicted(operations: Sequence[Operation]) -> Any:
@@ -105,7 +105,7 @@ class DiskHarness(Harness):
                 results.append((write, Written(None)))
             elif not fails and not refused:
                 self.files[write.entry] = state
-                results.append((write, Written(replace(write.entry, size=_size(state)))))
+                results.append((write, Written(replace(write.entry, size=size_of(state)))))
             else:
                 results.append((write, Written(None, is_refused=refused)))
         self.tier.finish_writes(results, 0.01, self.now)
@@ -114,7 +114,7 @@ class DiskHarness(Harness):
 
     def look(self, found: Iterable[Entry] = (), gone: Iterable[Entry] = ()) -> None:
         """These files were found and missed in the directory."""
-        entries = [replace(entry, size=_size(self.files[entry])) for entry in found]
+        entries = [replace(entry, size=size_of(self.files[entry])) for entry in found]
         self.tier.changed(entries, [entry.name for entry in gone])
 
     def clear(self, tenant: str | None = None) -> None:
@@ -148,5 +148,5 @@ def longest_on_disk(files: Files, namespace: str, tokens: Sequence[int]) -> int:
 _KEY = StateKey(Harness().engine.origin)
 
 
-def _size(state: bytes) -> int:
+def size_of(state: bytes) -> int:
     return len(state) + 100

@@ -12,7 +12,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 
 from paddock.disk_cache import RETRY_AFTER
 from paddock.scheduling import Request
-from tests.scheduling.disk import DiskHarness, Files, longest_on_disk
+from tests.scheduling.disk import DiskHarness, Files, longest_on_disk, size_of
 from tests.scheduling.harness import answer_alone
 from tests.tiers import examples
 
@@ -283,10 +283,11 @@ class ThreeTiers(RuleBasedStateMachine):
     memory: object = False
     """The kind of memory, as `Harness` takes it."""
 
-    @initialize(unified=st.booleans(), ram=st.integers(64, 900))
-    def start(self, unified: bool, ram: int) -> None:
+    @initialize(unified=st.booleans(), buffer=st.booleans(), ram=st.integers(64, 900))
+    def start(self, unified: bool, buffer: bool, ram: int) -> None:
         self.options: dict[str, Any] = {
             "kv_unified": unified,
+            "buffer": buffer,
             "cache_ram_bytes": ram << 10,
             "n_ctx": 700,
             "parallel": 2,
@@ -296,6 +297,8 @@ class ThreeTiers(RuleBasedStateMachine):
         self.files: Files = {}
         self.has_others = False
         """Other processes have written files that this one does not know."""
+        self.has_lost = False
+        """Files are gone, and this process does not know it."""
         self.ids = 0
         self.asked: dict[int, str] = {}
         self.harness = DiskHarness(self.files, **self.options)
@@ -338,6 +341,7 @@ class ThreeTiers(RuleBasedStateMachine):
     def lose_file(self, number: int) -> None:
         """Another process evicts it, or it is damaged."""
         del self.files[list(self.files)[number % len(self.files)]]
+        self.has_lost = True
 
     @rule(text=Prompts)
     def another_process(self, text: str) -> None:
@@ -354,7 +358,7 @@ class ThreeTiers(RuleBasedStateMachine):
         self.harness.look(self.files.keys() - known, known - self.files.keys())
         known = {replace(entry, size=0) for entry in self.harness.tier.entries()}
         assert known >= self.files.keys()
-        self.has_others = False
+        self.has_others = self.has_lost = False
 
     @rule(tenant=st.sampled_from([None, "", "other"]))
     def clear(self, tenant: str | None) -> None:
@@ -378,7 +382,8 @@ class ThreeTiers(RuleBasedStateMachine):
     def crash(self) -> None:
         """Only the files are left."""
         self.asked = {}
-        self.ram, self.was_resized, self.has_others = self.options["cache_ram_bytes"], False, False
+        self.ram, self.was_resized = self.options["cache_ram_bytes"], False
+        self.has_others = self.has_lost = False
         self.harness = DiskHarness(self.files, **self.options)
 
     @rule(text=Prompts)
@@ -416,6 +421,12 @@ class ThreeTiers(RuleBasedStateMachine):
         assert not unknown or self.has_others or harness.tier.counts.failed_reads, (
             "files are forgotten only after a failed read"
         )
+
+        sizes = {replace(entry, size=0): entry.size for entry in tier.entries() if entry.size}
+        assert tier.bytes == sum(sizes.values())
+        assert all(size == size_of(self.files[entry]) for entry, size in sizes.items() if entry in self.files)
+        assert sizes.keys() <= self.files.keys() or self.has_others or self.has_lost
+        assert tier.files == len(known) >= len(sizes)
 
     def teardown(self) -> None:
         if not hasattr(self, "harness"):
