@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from paddock.disk_cache import clear, kept
+from paddock.disk_cache import clear, kept, short_names
 from tests.disk_cache.spans import KEY, OTHER_KEY, Cache, accounted, chain, on_disk
 
 EXACT = "b\0True\0()"
@@ -36,13 +37,13 @@ def test_rows_by_model_and_tenant(tmp_path: Path) -> None:
     ("choice", "files", "left"),
     [
         ({}, 9, set()),
-        ({"model": "one"}, 8, {("other", "a")}),
+        ({"models": {"one"}}, 8, {("other", "a")}),
         ({"tenant": "a"}, 4, {("one", "b")}),
-        ({"model": "one", "tenant": "b"}, 5, {("one", "a"), ("other", "a")}),
-        ({"model": "none"}, 0, {("one", "a"), ("one", "b"), ("other", "a")}),
+        ({"models": {"one"}, "tenant": "b"}, 5, {("one", "a"), ("other", "a")}),
+        ({"models": {"none"}}, 0, {("one", "a"), ("one", "b"), ("other", "a")}),
     ],
 )
-def test_clearing(tmp_path: Path, choice: dict[str, str], files: int, left: set[tuple[str, str]]) -> None:
+def test_clearing(tmp_path: Path, choice: dict[str, Any], files: int, left: set[tuple[str, str]]) -> None:
     _fill(tmp_path)
     before = sum(on_disk(tmp_path).values())
     count, size = clear(str(tmp_path), **choice)
@@ -79,3 +80,8 @@ def test_the_name_of_a_model_is_kept_with_its_files(tmp_path: Path) -> None:
     Cache(tmp_path, model="before").put_all(chain(tokens=10))
     Cache(tmp_path, model="after").put_all(chain(tokens=10, first=5))
     assert {row.model for row in kept(str(tmp_path))} == {"after"}, "as it is served now"
+
+
+def test_files_with_the_same_name_are_told_apart_by_their_paths() -> None:
+    names = short_names(["/a/one.gguf", "/b/one.gguf", "/b/two.gguf", "/b/two.gguf"])
+    assert names == {"/a/one.gguf": "/a/one.gguf", "/b/one.gguf": "/b/one.gguf", "/b/two.gguf": "two.gguf"}

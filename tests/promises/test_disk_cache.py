@@ -109,6 +109,31 @@ def test_images_survive_a_restart(
         assert shared < cached - _LEAST_CACHED, "another picture shares the text before it"
 
 
+@pytest.mark.parametrize("layout", [[], pytest.param(["-np", "2"], marks=full)])
+def test_keys_of_latent_attention_survive_a_restart(
+    tmp_path: Path, tiny_models: dict[str, Path], layout: list[str]
+) -> None:
+    with _server(tiny_models["latent"], tmp_path, *layout) as server:
+        cold = _ask(server, _PROMPT)
+        assert server.client.get("/props").json()["kv_cache"]["state_format"] == "keys"
+    with _server(tiny_models["latent"], tmp_path, *layout) as server:
+        answer, cached = _ask(server, _PROMPT)
+    assert (answer, 0) == cold
+    assert cached >= _LEAST_CACHED
+
+
+def test_prefixes_survive_an_unload(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:
+    with _server(tiny_models["llama"], tmp_path) as server:
+        _ask(server, _PROMPT)
+        (pid,) = server.workers()
+        assert server.client.post("/admin/unload", json={"model": "llama"}).status_code == 200
+        wait_for(lambda: pid not in server.workers(), 60, "the worker to end")
+        assert _files(tmp_path), "the last prefixes are written before the worker ends"
+        answer, cached = _ask(server, _PROMPT)
+    assert answer == expected
+    assert cached >= _LEAST_CACHED
+
+
 def test_prefixes_survive_a_killed_worker(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:
     with _server(tiny_models["llama"], tmp_path) as server:
         _ask(server, _PROMPT)
@@ -170,6 +195,30 @@ def test_after_a_clear_memory_index_and_files_agree(
         assert total("paddock_disk_cache_failures_total", '"read"') == 0
     with _server(tiny_models["llama"], tmp_path) as server:
         assert _ask(server, _PROMPT)[1] >= _LEAST_CACHED
+
+
+def test_models_whose_files_have_the_same_name_are_cleared_apart(tmp_path: Path) -> None:
+    config = tmp_path / "paddock.json"
+    for layers, name in enumerate(("one", "other"), 2):
+        (tmp_path / name).mkdir()
+        tiny_models.llama(tmp_path / name / "model.gguf", layers=layers)
+    models = {name: {"path": str(tmp_path / name / "model.gguf")} for name in ("one", "other")}
+    folder = tmp_path / "cache"
+    config.write_text(json.dumps({"model_manager": {"models": models, "cache_disk": str(folder)}}))
+
+    def on_disk(server: Server) -> dict[str, int]:
+        kept = server.client.get("/admin/cache").json()["models"]
+        return {model["model"]: sum(one["disk"]["tokens"] for one in model["tenants"]) for model in kept}
+
+    with Server("--config", str(config), "-c", "4096") as server:
+        for name in models:
+            body = {"model": name, "prompt": _PROMPT, "n_predict": 1}
+            assert server.client.post("/completion", json=body).status_code == 200
+        wait_for(lambda: min(on_disk(server).values()) >= _LEAST_CACHED, 60, "prefixes of both")
+        cleared = server.client.post("/admin/cache/clear", json={"model": "one"})
+        assert cleared.status_code == 200
+        left = on_disk(server)
+    assert (left["one"], left["other"] >= _LEAST_CACHED) == (0, True)
 
 
 def test_damaged_files_change_no_answer(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:

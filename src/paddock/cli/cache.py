@@ -6,12 +6,15 @@ import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from paddock.cli.chat.server import Server, configured_server
 from paddock.cli.common import json_option, size
+
+if TYPE_CHECKING:
+    from paddock.disk_cache import Kept
 
 _COLUMNS = ("MODEL", "STATE", "TENANT", "CELLS", "HOST", "DISK")
 _NO_TENANT = "-"
@@ -84,15 +87,14 @@ def _folders() -> list[Path]:
 
 def _kept_on_disk() -> dict[str, Any]:
     """In the shape of `GET /admin/cache`."""
-    from paddock import disk_cache
-
     models: dict[str, list[dict[str, Any]]] = {}
     nothing = {"tokens": 0, "bytes": 0}
-    for folder in _folders():
-        for row in _reading(folder, partial(disk_cache.kept, str(folder))):
-            disk = {"tokens": row.tokens, "bytes": row.bytes}
-            tenant = {"tenant": row.tenant or "", "cells": nothing, "host": nothing, "disk": disk}
-            models.setdefault(row.model or row.key, []).append(tenant)
+    rows = _rows()
+    names = _names(rows)
+    for _, row in rows:
+        disk = {"tokens": row.tokens, "bytes": row.bytes}
+        tenant = {"tenant": row.tenant or "", "cells": nothing, "host": nothing, "disk": disk}
+        models.setdefault(names[row.model or row.key], []).append(tenant)
     return {
         "models": [{"model": name, "state": "unloaded", "tenants": tenants} for name, tenants in sorted(models.items())]
     }
@@ -101,10 +103,25 @@ def _kept_on_disk() -> dict[str, Any]:
 def _clear_on_disk(model: str | None, tenant: str | None) -> None:
     from paddock import disk_cache
 
-    names = [None] if model is None else list(dict.fromkeys((model, f"{model.removesuffix('.gguf')}.gguf")))
+    paths: set[str] | None = None
+    if model is not None:
+        wanted = {model, f"{model.removesuffix('.gguf')}.gguf"}
+        paths = {path for path, name in _names(_rows()).items() if name in wanted}
     for folder in _folders():
-        for name in names:
-            _reading(folder, partial(disk_cache.clear, str(folder), model=name, tenant=tenant))
+        _reading(folder, partial(disk_cache.clear, str(folder), models=paths, tenant=tenant))
+
+
+def _rows() -> list[tuple[Path, Kept]]:
+    from paddock import disk_cache
+
+    return [(folder, row) for folder in _folders() for row in _reading(folder, partial(disk_cache.kept, str(folder)))]
+
+
+def _names(rows: list[tuple[Path, Kept]]) -> dict[str, str]:
+    """Path of a model → the name under which it is shown and cleared."""
+    from paddock import disk_cache
+
+    return disk_cache.short_names(row.model or row.key for _, row in rows)
 
 
 def _reading(folder: Path, work: Callable[[], Any]) -> Any:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -26,7 +27,7 @@ class Kept:
     key: str
     """The name of the folder."""
     model: str | None
-    """The name under which the model was served. None: unknown."""
+    """The path of the model's file. None: unknown."""
     origin: StateOrigin | None
     tenant: str | None
     """None: no file could be read."""
@@ -48,15 +49,22 @@ def kept(directory: str) -> list[Kept]:
     return [_row(key, models[key], tenant, files) for (key, tenant), files in rows.items()]
 
 
-def clear(directory: str, *, model: str | None = None, tenant: str | None = None) -> tuple[int, int]:
-    """Remove everything, or what is kept for a model and a tenant. A process that uses the cache finds the files
-    missing and computes them again. Returns the number of files and of bytes. Raises `OSError`.
+def short_names(paths: Iterable[str]) -> dict[str, str]:
+    """The name of each model's file, or its path where other files have the same name."""
+    paths = set(paths)
+    count = Counter(map(os.path.basename, paths))
+    return {path: name if count[name := os.path.basename(path)] == 1 else path for path in paths}
+
+
+def clear(directory: str, *, models: Collection[str] | None = None, tenant: str | None = None) -> tuple[int, int]:
+    """Remove everything, or what is kept for the models with these paths and a tenant. A process that uses the cache
+    finds the files missing and computes them again. Returns the number of files and of bytes. Raises `OSError`.
     """
     chosen: list[Found] = []
     for key, owner, files in _groups(directory):
         if tenant is not None and owner != tenant:
             continue
-        if model is not None and ((found := _model_of(directory, key)) is None or found.model != model):
+        if models is not None and ((found := _model_of(directory, key)) is None or found.model not in models):
             continue
         chosen += files
     if not chosen:

@@ -55,7 +55,7 @@ class DiskCache:
     def __init__(
         self, directory: str, limit_bytes: int, key: StateKey, *, model: str = "", log: Callable[[str], None] = print
     ) -> None:
-        """Does no I/O. `model` is the name that `paddock cache` shows."""
+        """Does no I/O. `model` is the path of the model's file, for `paddock cache`."""
         self.directory = directory
         self.limit_bytes = limit_bytes
         self.key = key

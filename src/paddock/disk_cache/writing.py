@@ -23,6 +23,7 @@ class ModelFile(msgspec.Struct, frozen=True):
     """Which model a state key belongs to, for people."""
 
     model: str
+    """The path of its file."""
     origin: StateOrigin
     payload: str = ""
 

@@ -156,8 +156,8 @@ class GenerationThread(EngineThread):
             return None
         if not engine.shape.ram_bytes:
             log_warning("no prefixes are kept on disk, because there is no host memory for them: see memory_limit")
-        name = os.path.basename(self._model_path)
-        cache = DiskCache(folder, self._options.cache_disk_bytes, key, model=name, log=log_warning)
+        limit = self._options.cache_disk_bytes
+        cache = DiskCache(folder, limit, key, model=self._model_path, log=log_warning)
         return DiskIO(engine, self._scheduler, tier, cache, self.tell)
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
@@ -71,11 +72,11 @@ def cache_routes(services: Services) -> APIRouter:
         """Drop what is cached and not in use, for a model, for a tenant, or everything. Answers with what is left."""
         body = await read_body(request, ClearRequest, limit=services.settings.max_body_bytes, optional=True)
         chosen = None if body.model is None else fleet.catalogue.named(body.model)
-        file = None if chosen is None else _file(chosen)
         failure: OSError | None = None
         for folder in _folders(fleet):
             try:
-                await asyncio.to_thread(disk_cache.clear, folder, model=file, tenant=body.tenant)
+                paths = None if chosen is None else await _paths(fleet, chosen, folder)
+                await asyncio.to_thread(disk_cache.clear, folder, models=paths, tenant=body.tenant)
             except OSError as error:
                 failure = error
         # After the files: a worker forgets them, and removes what it wrote meanwhile.
@@ -95,9 +96,20 @@ def _folders(fleet: Fleet) -> list[str]:
     return list(dict.fromkeys(model.options.cache_disk for model in fleet.catalogue if model.options.cache_disk))
 
 
-def _file(model: Model) -> str:
-    """The name under which a worker keeps files of its model."""
-    return os.path.basename(model.path)
+def _is_of(path: str | None, model: Model, fleet: Fleet) -> bool:
+    """Whether files of the model at this path are those of a model that is served. It may have been served from
+    elsewhere then: what no other served model can be meant by is its name.
+    """
+    if path is None or path == model.path:
+        return path is not None
+    served, name = {one.path for one in fleet.catalogue}, os.path.basename(path)
+    return path not in served and [one for one in served if os.path.basename(one) == name] == [model.path]
+
+
+async def _paths(fleet: Fleet, model: Model, folder: str) -> set[str]:
+    """The paths under which workers have kept files of this model."""
+    rows = await asyncio.to_thread(disk_cache.kept, folder)
+    return {row.model for row in rows if row.model is not None and _is_of(row.model, model, fleet)}
 
 
 async def _kept(fleet: Fleet, found: Sequence[list[TenantCache]]) -> CacheKept:
@@ -106,11 +118,12 @@ async def _kept(fleet: Fleet, found: Sequence[list[TenantCache]]) -> CacheKept:
     for status, in_memory in zip(fleet.status(), found, strict=True):
         model, own = status.model, []
         if model.options.cache_disk:  # of several models with the same file, the first
-            own = [row for row in rows if row.model == _file(model)]
-            rows = [row for row in rows if row.model != _file(model)]
+            own = [row for row in rows if _is_of(row.model, model, fleet)]
+            rows = [row for row in rows if row not in own]
         models.append(ModelKept(model=model.name, state=status.state, tenants=_tenants(in_memory, own)))
-    for name in sorted({row.model or row.key for row in rows}):
-        own = [row for row in rows if (row.model or row.key) == name]
+    names = disk_cache.short_names(row.model or row.key for row in rows)
+    for path, name in sorted(names.items(), key=itemgetter(1)):
+        own = [row for row in rows if (row.model or row.key) == path]
         models.append(ModelKept(model=name, state="unknown", tenants=_tenants([], own)))
     return CacheKept(models=models)
 
