@@ -32,7 +32,6 @@ def batch_of(folder: DataFolder, store: Store, *, owner: str = "", lines: int = 
     store.files.add(input_file)
     batch = new_batch(f"batch_{owner}", input_file.id, owner)
     store.add_batch(batch)
-    store.begin_lines(batch.id)
     assert store.add_lines(batch.id, [NewLine(n, f"id-{n}", n, 1) for n in range(1, lines + 1)]) == []
     return store.start(batch.id, total=lines, model="m", identity="i", now=2)
 

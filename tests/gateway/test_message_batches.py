@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -32,6 +34,7 @@ def test_a_whole_life(client: anthropic.Anthropic) -> None:
     batches = client.messages.batches
     made = batches.create(requests=[item("a", "say: yes"), item("b", "raise: no"), item("c", "say: also")])
     assert (made.type, made.processing_status, made.results_url) == ("message_batch", "in_progress", None)
+    assert made.request_counts.processing == 3, "also while it is validated"
     wait_for(lambda: batches.retrieve(made.id).processing_status == "ended", 30, "the batch")
     batch = batches.retrieve(made.id)
     assert batch.ended_at is not None
@@ -62,7 +65,7 @@ def test_cancel(client: anthropic.Anthropic) -> None:
     batch = batches.retrieve(made.id)
     assert batch.cancel_initiated_at is not None
     results = list(batches.results(made.id))
-    assert batch.request_counts.canceled + batch.request_counts.succeeded == len(results)
+    assert batch.request_counts.canceled + batch.request_counts.succeeded == len(results) == 40
     assert {line.result.type for line in results} <= {"canceled", "succeeded"}
 
 
@@ -79,6 +82,22 @@ def test_cancel(client: anthropic.Anthropic) -> None:
 def test_mistakes_are_refused_at_once(client: anthropic.Anthropic, requests: list[Any], words: str) -> None:
     with pytest.raises(anthropic.BadRequestError, match=words):
         client.messages.batches.create(requests=requests)
+
+
+def test_more_than_the_quota_of_waiting_requests_is_refused_at_once(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"batches": {"max_waiting_per_key": 3, "may_load": "never"}}))
+    with (
+        Server("--config", str(config), "-m", "fake:") as server,
+        anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as client,
+    ):
+        batches = client.messages.batches
+        first = batches.create(requests=[item("a", "say: x"), item("b", "say: x")])
+        with pytest.raises(anthropic.PermissionDeniedError, match=r"2 requests, and 2 of .*max_waiting_per_key"):
+            batches.create(requests=[item("a", "say: x"), item("b", "say: x")])
+        batches.create(requests=[item("a", "say: x")])
+        assert len(batches.list().data) == 2
+        assert batches.retrieve(first.id).request_counts.processing == 2
 
 
 def test_pages(client: anthropic.Anthropic) -> None:

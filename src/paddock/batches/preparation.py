@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol, TypeVar
 from paddock.batches.ordering import PrefixSort
 from paddock.batches.records import Batch, Mistake, NewLine
 from paddock.batches.store import Store
-from paddock.batches.validation import Check, Validator
-from paddock.errors import PaddockError
+from paddock.batches.validation import Check, Validator, ValidLine
+from paddock.errors import PaddockError, QuotaExceeded
 
 _TOGETHER: Final = 500
 """Lines that are stored in one transaction."""
@@ -44,7 +44,6 @@ def prepare(
 
     `call` runs an operation of the store on the store's thread.
     """
-    call(store.begin_lines, batch.id)
     try:
         validator = Validator(batch.endpoint, models.check(batch), longest=longest)
     except PaddockError as error:
@@ -52,13 +51,9 @@ def prepare(
         return refused
     with PrefixSort(store.folder.sorting / batch.id) as order:
         try:
-            for chunk in _chunks(_paced(validator.lines(store.folder.file(batch.input_file))), _TOGETHER):
+            for chunk in add_lines(batch, store, call, validator):
                 if is_stopped():
                     return None
-                lines = [one.line for one in chunk]
-                repeated: list[tuple[NewLine, int]] = call(store.add_lines, batch.id, lines)
-                for line, first in repeated:
-                    validator.repeat(line, first)
                 if not validator.mistakes:
                     for one in chunk:
                         order.add(one.key, one.line.number)
@@ -69,13 +64,11 @@ def prepare(
             lost: Batch = call(store.refuse, batch.id, [mistake], now())
             return lost
         mistakes = validator.report()
-        waiting: int = call(store.waiting_of, batch.owner)
-        if not mistakes and waiting + validator.total > most_waiting:
-            reason = (
-                f"the file has {validator.total} requests, and {waiting} of this key wait already; the limit is "
-                f"{most_waiting} (batches.max_waiting_per_key)"
-            )
-            mistakes = [Mistake("quota_exceeded", reason)]
+        if not mistakes and not batch.total:  # else they were counted when it was created
+            try:
+                call(store.check_quota, batch.owner, validator.total, most_waiting)
+            except QuotaExceeded as error:
+                mistakes = [Mistake(error.code, error.message)]
         if not mistakes:
             for chunk_of_numbers in _chunks(enumerate(order.numbers()), _TOGETHER):
                 if is_stopped():
@@ -93,6 +86,15 @@ def prepare(
         return removed
     started: Batch = call(store.start, batch.id, total=validator.total, model=model, identity=identity, now=now())
     return started
+
+
+def add_lines(batch: Batch, store: Store, call: Callable[..., Any], validator: Validator) -> Iterator[list[ValidLine]]:
+    """Validate the input file and store its valid lines, some at a time. Raises `FileNotFoundError`."""
+    for chunk in _chunks(_paced(validator.lines(store.folder.file(batch.input_file))), _TOGETHER):
+        repeated: list[tuple[NewLine, int]] = call(store.add_lines, batch.id, [one.line for one in chunk])
+        for line, first in repeated:
+            validator.repeat(line, first)
+        yield chunk
 
 
 def _chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:

@@ -80,6 +80,9 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     keep_results: int | None = None
     """Seconds after which the result files are deleted; None: they are kept."""
     total: int = 0
+    """The number of its lines. Known from the beginning if the batch was created with its requests, else when they are
+    validated.
+    """
     not_run: int = 0
     """Lines in the error file because the batch expired or was cancelled."""
     output: ResultPart = ResultPart()

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import msgspec
 import structlog
 
 from paddock.batches.active import Options
 from paddock.batches.backend import Backend
+from paddock.batches.preparation import add_lines
 from paddock.batches.records import Batch, Dialect, Mistake, NewBatch, StoredFile, new_id
 from paddock.batches.runner import Runner
 from paddock.batches.store import Store
@@ -156,27 +158,33 @@ class Batches:
 
     async def create_valid(self, owner: str, new: NewBatch) -> tuple[Batch, list[Mistake]]:
         """The same, for an API that refuses mistakes at once: then nothing is created, and the input file is deleted.
-        The file must be small.
+        The file must be small. Every request of the batch has a result, however it ends. Raises `QuotaExceeded`.
         """
         store, batch = await self._open(), new.begun(owner, int(self._clock()))
-        mistakes = await asyncio.to_thread(self._mistakes, batch)
+        try:
+            total, mistakes = await asyncio.to_thread(self._add_lines, store, batch)
+            if not mistakes:
+                batch = msgspec.structs.replace(batch, total=total)
+                await self._start(store, batch, self._options.most_waiting)
+        except PaddockError:
+            await self._call(_discard, store, batch)
+            raise
         if mistakes:
-            await self._call(store.files.remove, batch.input_file)
-        else:
-            await self._start(store, batch)
+            await self._call(_discard, store, batch)
         return batch, mistakes
 
-    def _mistakes(self, batch: Batch) -> list[Mistake]:
+    def _add_lines(self, store: Store, batch: Batch) -> tuple[int, list[Mistake]]:
+        """Store the lines of a batch that is not stored yet. Returns their number, and the mistakes."""
         validator = Validator(batch.endpoint, self._backend.check(batch), longest=self._options.longest_body)
-        first: dict[str, int] = {}
-        for valid in validator.lines(self._folder.file(batch.input_file)):
-            earlier = first.setdefault(valid.line.custom_id, valid.line.number)
-            if earlier != valid.line.number:
-                validator.repeat(valid.line, earlier)
-        return validator.report()
+        try:
+            for _ in add_lines(batch, store, self._thread.wait_for, validator):
+                pass
+        except (sqlite3.Error, OSError) as error:
+            raise storage_error(error) from None
+        return validator.total, validator.report()
 
-    async def _start(self, store: Store, batch: Batch) -> None:
-        await self._call(store.add_batch, batch)
+    async def _start(self, store: Store, batch: Batch, most_waiting: int | None = None) -> None:
+        await self._call(store.add_batch, batch, most_waiting)
         if self.runner is not None:
             self.runner.update(batch)
 
@@ -331,6 +339,12 @@ class Upload:
             self._file = None
         if remove:
             self._store.folder.upload(self._id).unlink(missing_ok=True)
+
+
+def _discard(store: Store, batch: Batch) -> None:
+    """Remove what was stored for a batch that is not created."""
+    store.remove_lines(batch.id)
+    store.files.remove(batch.input_file)
 
 
 def storage_error(error: Exception) -> StorageFull:

@@ -30,7 +30,7 @@ from paddock.batches.records import (
     StoredFile,
     new_id,
 )
-from paddock.errors import BatchesUnavailable, InvalidRequest, NotFound
+from paddock.errors import BatchesUnavailable, InvalidRequest, NotFound, QuotaExceeded
 from paddock.receipts import SigningKey
 from paddock.storage import DataFolder
 
@@ -81,7 +81,10 @@ class Store:
 
     # ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def add_batch(self, batch: Batch) -> None:
+    def add_batch(self, batch: Batch, most_waiting: int | None = None) -> None:
+        """Raises `QuotaExceeded` if the owner has more than `most_waiting` lines then."""
+        if most_waiting is not None:
+            self.check_quota(batch.owner, batch.total, most_waiting)
         with self._db.transaction():
             self._db.execute(
                 "INSERT INTO batches (id, owner, dialect, ended, record) VALUES (?, ?, ?, ?, ?)",
@@ -112,9 +115,14 @@ class Store:
         rows = self._db.execute("SELECT record FROM batches WHERE ended = 0 ORDER BY seq")
         return [_batch.decode(row[0]) for row in rows.fetchall()]
 
-    def waiting_of(self, owner: str) -> int:
-        """The number of the owner's lines that are not answered."""
-        return sum(batch.unanswered for batch in self.unfinished() if batch.owner == owner)
+    def check_quota(self, owner: str, more: int, limit: int) -> None:
+        """Raises `QuotaExceeded` if the owner's lines that are not answered, and so many more, exceed the limit."""
+        waiting = sum(batch.unanswered for batch in self.unfinished() if batch.owner == owner)
+        if waiting + more > limit:
+            raise QuotaExceeded(
+                f"the batch has {more} requests, and {waiting} of this key wait already; the limit is {limit} "
+                "(batches.max_waiting_per_key)"
+            )
 
     def cancel(self, owner: str, id: str, dialect: Dialect, now: int) -> Batch:
         """Raises `NotFound`. A batch that has ended, or is ending, is not changed."""
@@ -135,12 +143,10 @@ class Store:
 
     # ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin_lines(self, id: str) -> None:
-        """Forget the lines of a validation that did not end."""
-        self._remove_lines(id)
-
     def add_lines(self, id: str, lines: Sequence[NewLine]) -> list[tuple[NewLine, int]]:
-        """Add valid lines. Returns those whose custom_id is not new, each with the line that has it."""
+        """Add valid lines. Returns those whose custom_id is not new, each with the line that has it. A line that an
+        earlier validation of the same file has added stays.
+        """
         repeated: list[tuple[NewLine, int]] = []
         with self._db.transaction():
             for line in lines:
@@ -152,7 +158,9 @@ class Store:
                 if not added.rowcount:
                     where = (id, line.custom_id)
                     row = self._db.execute("SELECT number FROM lines WHERE batch = ? AND custom_id = ?", where)
-                    repeated.append((line, row.fetchone()[0]))
+                    first = row.fetchone()[0]
+                    if first != line.number:
+                        repeated.append((line, first))
         return repeated
 
     def set_ranks(self, id: str, ranks: Iterable[tuple[int, int]]) -> None:
@@ -173,12 +181,16 @@ class Store:
         )
 
     def refuse(self, id: str, mistakes: Sequence[Mistake], now: int) -> Batch:
-        """The input is not valid: nothing is run."""
+        """The input is not valid: nothing is run. A batch whose requests were accepted one by one has a result for each
+        of them, so its lines must still be written.
+        """
         batch = self._current(id)
         if batch.status != "validating":
             return batch
+        if batch.total:
+            return self.begin_end(id, "failed", now, mistakes)
         batch = self._change(batch, status="failed", failed_at=now, mistakes=tuple(mistakes))
-        self._remove_lines(id)
+        self.remove_lines(id)
         return batch
 
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -287,7 +299,7 @@ class Store:
                         )
                     )
             batch = self._write(batch, status=batch.ending, **{f"{batch.ending}_at": now})
-        self._remove_lines(id)
+        self.remove_lines(id)
         return batch
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -301,7 +313,7 @@ class Store:
                 self._repair(batch)
         rows = self._db.execute("SELECT DISTINCT batch FROM lines").fetchall()
         for id in {row[0] for row in rows} - {batch.id for batch in unfinished}:
-            self._remove_lines(id)
+            self.remove_lines(id)
         known = self.files.ids()
         known |= {file for batch in unfinished for file in (batch.output_file, batch.error_file)}
         for id in set(self.folder.file_ids()) - known:
@@ -333,7 +345,7 @@ class Store:
         results.cut(self.folder.file(batch.output_file), batch.output.size)
         results.cut(self.folder.file(batch.error_file), batch.errors.size)
 
-    def _remove_lines(self, id: str) -> None:
+    def remove_lines(self, id: str) -> None:
         """In short transactions: a batch may have millions of lines."""
         removed = _REMOVED_AT_ONCE
         while removed == _REMOVED_AT_ONCE:
