@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ from tests.server import Server, wait_for
 from tests.tiers import full
 
 _PADDOCK = (sys.executable, "-m", "paddock", "batch")
+_SOME = 40
+"""Lines of 100 tokens: more than are answered before a change of the model is noticed."""
 
 
 def run_batch(*words: str, cwd: Path, url: str = "") -> subprocess.CompletedProcess[str]:
@@ -46,6 +50,30 @@ def _write(path: Path, lines: list[Any]) -> Path:
 
 def _read(path: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+
+
+@pytest.fixture
+def small(tmp_path: Path, tiny_models: dict[str, Path]) -> Path:
+    """A model alone in a folder of its own."""
+    model = tmp_path / "models" / "small.gguf"
+    model.parent.mkdir()
+    model.write_bytes(tiny_models["llama"].read_bytes())
+    return model
+
+
+@contextmanager
+def _running(*words: str, cwd: Path, server: Server) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A `paddock batch run` to out.jsonl, and the id of its batch."""
+    environment = os.environ | {"PADDOCK_URL": server.url}
+    with subprocess.Popen([*_PADDOCK, "run", *words], cwd=cwd, env=environment, stderr=subprocess.PIPE) as run:
+        saved = cwd / "out.jsonl.batch" / "run.json"
+        wait_for(lambda: saved.exists() or run.poll() is not None, 60, "the batch to be created")
+        yield run, json.loads(saved.read_bytes())["batch_id"]
+
+
+def _state_of(server: Server, name: str) -> dict[str, Any]:
+    batch: dict[str, Any] = server.client.get(f"/v1/batches/{name}").json()
+    return batch
 
 
 # ── with a server ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,6 +135,52 @@ def test_a_refused_file_is_explained(fake_server: Server, tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "line 2: custom_id" in done.stderr and "line 3: body.temperature" in done.stderr
     assert not (tmp_path / "in.output.jsonl").exists()
+    _write(tmp_path / "in.jsonl", [_line("same", "a"), _line("other", "b")])
+    corrected = run_batch("run", "in.jsonl", "-m", "fake", cwd=tmp_path, url=fake_server.url)
+    assert corrected.returncode == 0, corrected.stderr
+    assert len(_read(tmp_path / "in.output.jsonl")) == 2
+
+
+def test_the_answers_before_a_change_of_the_model_are_kept(tmp_path: Path, small: Path) -> None:
+    lines = [_line(f"line-{number}", "hello", max_tokens=100, ignore_eos=True) for number in range(_SOME)]
+    _write(tmp_path / "in.jsonl", lines)
+    with Server("--models-dir", str(small.parent), "--batch-in-flight", "1") as server:
+        with _running("in.jsonl", "-m", "small", "-o", "out.jsonl", cwd=tmp_path, server=server) as (run, name):
+            wait_for(lambda: _state_of(server, name)["request_counts"]["completed"], 60, "a line")
+            os.utime(small, ns=(1, 1))
+            assert run.stderr is not None
+            told = run.stderr.read().decode()
+        assert run.returncode == 1
+        assert "the batch failed: the file of the model 'small' has changed" in told
+        assert not (tmp_path / "out.jsonl.batch").exists()
+        answered, failed = len(_read(tmp_path / "out.jsonl")), _read(tmp_path / "out.errors.jsonl")
+        assert 0 < answered < _SOME == answered + len(failed)
+        assert {line["error"]["code"] for line in failed} == {"model_changed"}
+        fetched = run_batch("fetch", name, "-o", "again.jsonl", cwd=tmp_path, url=server.url)
+        assert (fetched.returncode, fetched.stdout) == (1, "again.jsonl\nagain.errors.jsonl\n")
+        assert "the batch failed: the file of the model" in fetched.stderr
+        assert len(_read(tmp_path / "again.jsonl")) == answered
+
+
+@full
+def test_a_change_of_the_model_is_allowed(tmp_path: Path, small: Path) -> None:
+    _write(tmp_path / "in.jsonl", [_line("a", "hello"), _line("b", "hello")])
+    words = ("in.jsonl", "-m", "small", "--allow-change")
+    with Server("--models-dir", str(small.parent), "--batch-may-load", "never") as server:
+        submitted = run_batch("submit", *words, cwd=tmp_path, url=server.url).stdout.strip()
+        with _running(*words, "-o", "out.jsonl", cwd=tmp_path, server=server) as (run, name):
+            for batch in (submitted, name):
+                wait_for(lambda batch=batch: _state_of(server, batch)["waiting_for"], 60, "the batch to wait")  # type: ignore[misc]
+            os.utime(small, ns=(1, 1))
+            for batch in (submitted, name):
+                server.wait_for_line("the model of a batch has changed", batch)
+            server.chat("hello", model="small", max_tokens=1)  # loads it
+            assert run.stderr is not None
+            told = run.stderr.read().decode()
+        assert run.returncode == 0, told
+        assert len(_read(tmp_path / "out.jsonl")) == 2
+        fetched = run_batch("fetch", submitted, "-o", "submitted.jsonl", "--wait", cwd=tmp_path, url=server.url)
+        assert fetched.returncode == 0, fetched.stderr
 
 
 @full

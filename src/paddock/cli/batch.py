@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
@@ -50,6 +50,7 @@ _INPUT: tuple[Callable[[Any], Any], ...] = (
         help="The same lines give the same bytes again. Where the chat template prints the date, on the same day.",
     ),
     click.option("--window", metavar="TIME", default="24h", show_default=True, help="It expires after this time."),
+    click.option("--allow-change", is_flag=True, help="Go on if the file of the model changes meanwhile."),
 )
 
 
@@ -87,6 +88,7 @@ def run(
     parameters: tuple[str, ...],
     deterministic: bool,
     window: str,
+    allow_change: bool,
     output: Path | None,
     url: str | None,
     api_key: str | None,
@@ -115,8 +117,8 @@ def run(
         lines = Lines(work, file, asked, name, deterministic=deterministic)
         with _server(url, api_key, weights, work) as server:
             api = BatchApi(server)
-            batch = follow(api, lines.batch(api, window))
-            _report_mistakes(batch)
+            batch = follow(api, lines.batch(api, completion_window=window, allow_model_change=allow_change or None))
+            _check_accepted(batch)
             failure = _write(api, batch, work, output, table=file if is_table else None, properties=_properties(schema))
     except KeyboardInterrupt:
         click.echo("\npaddock: interrupted. The same command goes on where it was.", err=True)
@@ -133,6 +135,7 @@ def run(
         click.echo(f"{counts['failed']:,} failed, see {place}; the first: {failure}", err=True)
     if batch.get("last_receipt"):
         click.echo(f"last receipt: {batch['last_receipt']}", err=True)
+    _print_mistakes(batch)
     if batch["status"] != "completed" or counts["failed"]:
         raise SystemExit(1)
 
@@ -151,6 +154,7 @@ def submit(
     parameters: tuple[str, ...],
     deterministic: bool,
     window: str,
+    allow_change: bool,
     url: str | None,
     api_key: str | None,
     as_json: bool,
@@ -165,7 +169,11 @@ def submit(
             with lines.open("wb") as written:
                 written.writelines(batch_lines(file, asked, model))
             batch = api.create(
-                api.upload(lines, file.name), endpoint, completion_window=window, deterministic=deterministic or None
+                api.upload(lines, file.name),
+                endpoint,
+                completion_window=window,
+                deterministic=deterministic or None,
+                allow_model_change=allow_change or None,
             )
     except BadInput as error:
         raise click.ClickException(f"{file.name}: {error}") from None
@@ -238,8 +246,11 @@ def fetch(batch_id: str, output: Path, wait: bool, url: str | None, api_key: str
     """Download the results of a batch that has ended. Failed lines go to OUTPUT with .errors before its suffix."""
     api = BatchApi(configured_server(url, api_key))
     batch = follow(api, api.batch(batch_id)) if wait else api.batch(batch_id)
-    _report_mistakes(batch)
-    if batch["output_file_id"] is None and batch["error_file_id"] is None:
+    try:
+        _check_accepted(batch)
+    except BadInput as error:
+        raise click.ClickException(str(error)) from None
+    if not _has_results(batch):
         raise click.ClickException(f"{batch_id} has no results: its status is {batch['status']}")
     for path in (
         api.fetch(batch["output_file_id"], output),
@@ -247,6 +258,9 @@ def fetch(batch_id: str, output: Path, wait: bool, url: str | None, api_key: str
     ):
         if path is not None:
             click.echo(str(path))
+    if batch["status"] == "failed":
+        _print_mistakes(batch)
+        raise SystemExit(1)
 
 
 @contextmanager
@@ -345,10 +359,17 @@ def _mistakes(batch: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _report_mistakes(batch: dict[str, Any]) -> None:
-    if batch["status"] == "failed" and (mistakes := _mistakes(batch)):
-        _fail("the file was refused:\n  " + "\n  ".join(mistakes))
+def _has_results(batch: dict[str, Any]) -> bool:
+    return batch["output_file_id"] is not None or batch["error_file_id"] is not None
 
 
-def _fail(message: str) -> NoReturn:
-    raise click.ClickException(message)
+def _check_accepted(batch: dict[str, Any]) -> None:
+    """Raises `BadInput` if the server refused the file. A batch that failed later has results."""
+    if batch["status"] == "failed" and not _has_results(batch):
+        raise BadInput("the file was refused:\n  " + "\n  ".join(_mistakes(batch)))
+
+
+def _print_mistakes(batch: dict[str, Any]) -> None:
+    """Why a batch with results failed."""
+    for one in (batch.get("errors") or {}).get("data", []):
+        click.echo(f"the batch failed: {one['message']}", err=True)

@@ -44,8 +44,8 @@ class Lines:
                 )
             self._batch_id = saved.batch_id
 
-    def batch(self, api: BatchApi, window: str) -> dict[str, Any]:
-        """The batch of an earlier run, or a new one."""
+    def batch(self, api: BatchApi, **fields: Any) -> dict[str, Any]:
+        """The batch of an earlier run, or a new one with these fields."""
         if self._batch_id is not None:
             try:
                 return api.batch(self._batch_id)
@@ -54,8 +54,8 @@ class Lines:
         batch = api.create(
             api.upload(self._lines, self._name),
             self._endpoint,
-            completion_window=window,
             deterministic=self._deterministic or None,
+            **fields,
         )
         part = self._saved.with_name("run.json.part")
         part.write_bytes(msgspec.json.encode(_Saved(self._digest, batch["id"])))
