@@ -73,8 +73,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What follows `finalizing` or `cancelling`."""
     metadata: dict[str, str] = {}
     deterministic: bool = False
-    receipts: bool = False
-    """Each reply has a receipt."""
+    receipts: bool = True
+    """Deterministic replies have a receipt, unless the line says otherwise."""
     allow_change: bool = False
     """Go on if the model's file changes."""
     keep_results: int | None = None
@@ -121,7 +121,7 @@ class NewBatch(msgspec.Struct, frozen=True, kw_only=True):
     """The same as `window`."""
     metadata: Mapping[str, str] = {}
     deterministic: bool = False
-    receipts: bool = False
+    receipts: bool = True
     allow_change: bool = False
     keep_results: int | None = None
 

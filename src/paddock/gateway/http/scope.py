@@ -44,7 +44,7 @@ BATCH: Final = "paddock.batch"
 BATCH_CALLER: Final = "paddock.batch_caller"
 """The `Caller` of a line of a batch, who was authenticated when the batch was created."""
 BATCH_DATE: Final = "paddock.batch_date"
-"""The day on which a deterministic batch was created, for chat templates that print the date."""
+"""The day on which the batch of a deterministic line was created, for chat templates that print the date."""
 IS_STREAM: Final = "paddock.is_stream"
 """Set when the response is a stream of events."""
 

@@ -23,10 +23,12 @@ from paddock.gateway.generation.conversation import renamed_params
 from paddock.gateway.generation.defaults import body_with_defaults
 from paddock.gateway.generation.endpoint import Endpoint, Route
 from paddock.gateway.generation.fields import JOB_ID, RequestContext
+from paddock.gateway.generation.receipts import check_receipt
 from paddock.gateway.http.access_log import JOB_HEADER
 from paddock.gateway.http.bodies import BodyRules, parse_body
 from paddock.gateway.http.request_context import FAILURE
 from paddock.gateway.http.scope import BATCH, BATCH_CALLER, BATCH_DATE
+from paddock.seeds import seed_of
 
 _encode = msgspec.json.encode
 
@@ -123,7 +125,7 @@ class BatchLines:
         kinds: dict[str, str | None] = {}
 
         def check(data: bytes) -> Checked:
-            body, _ = parse_body(_line_body(batch, endpoint, data), endpoint.declared.body, self._rules)
+            body, _ = parse_body(_line_request(batch, endpoint, data).body, endpoint.declared.body, self._rules)
             model = self._fleet.catalogue.find(body.model)
             if not caller.may_use(model):
                 raise PermissionDenied(f"this API key may not use the model {model.name!r}", param="model")
@@ -151,6 +153,7 @@ class BatchLines:
             if model.options.context_shift and requests[0].deterministic:
                 message = "this model shifts its context (context_shift), so its answers cannot be deterministic"
                 raise UnsupportedParameter(message, param="deterministic")
+            check_receipt(requests, model)
         return prefix_key(requests[0].prompt, requests[0].adapters)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,9 +164,10 @@ class BatchLines:
         if caller is None:
             return Reply(0, b"", code="invalid_api_key", message=f"the API key {batch.owner!r} does not exist")
         endpoint = self._endpoints[batch.endpoint]
-        body = _line_body(batch, endpoint, body)
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        headers += _job_header(batch, endpoint, line, body)
+        request = _line_request(batch, endpoint, body, line.custom_id)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(request.body)).encode())]
+        if request.job_id:
+            headers.append((JOB_HEADER.encode(), request.job_id.encode()))
         path = self._prefix + batch.endpoint
         scope: Scope = {
             "type": "http",
@@ -182,9 +186,9 @@ class BatchLines:
             BATCH: batch.id,
             BATCH_CALLER: replace(caller, origin=msgspec.structs.replace(caller.origin, batch=True)),
         }
-        if batch.deterministic:  # it may last past midnight
+        if request.is_deterministic:  # the batch may last past midnight
             scope[BATCH_DATE] = datetime.date.fromtimestamp(batch.created_at).isoformat()
-        unread = [body]
+        unread = [request.body]
         pieces: list[bytes] = []
         started: dict[str, Any] = {}
 
@@ -214,24 +218,46 @@ class BatchLines:
         )
 
 
-def _line_body(batch: Batch, endpoint: BatchEndpoint, body: bytes) -> bytes:
-    """The body of a line, with what the batch says for all its lines."""
-    if not batch.deterministic or not isinstance(endpoint.declared, Endpoint):
-        return body
+class _Given(msgspec.Struct):
+    """What a line says itself. Its validation checks the types."""
+
+    deterministic: Any = None
+    receipt: Any = None
+    seed: Any = None
+    job_id: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class _LineRequest:
+    """The request of a line, with what follows from its batch and its custom_id."""
+
+    body: bytes
+    is_deterministic: bool = False
+    job_id: str = ""
+    """Sent as a header."""
+
+
+def _line_request(batch: Batch, endpoint: BatchEndpoint, body: bytes, custom_id: str | None = None) -> _LineRequest:
+    """A deterministic line has a receipt unless it or the batch wants none, and if it has no seed of its own, that of
+    its custom_id by the rule of job ids. A custom_id that cannot be a job id gives the seed alone.
+    """
+    if not isinstance(endpoint.declared, Endpoint):
+        return _LineRequest(body)
     try:
-        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        fields: dict[str, Any] = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        given = msgspec.json.decode(body, type=_Given)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return body  # the validation reports it
-    fields.setdefault("deterministic", msgspec.Raw(b"true"))
-    if batch.receipts:
-        fields.setdefault("receipt", msgspec.Raw(b"true"))
-    return _encode(fields)
-
-
-def _job_header(batch: Batch, endpoint: BatchEndpoint, line: Line, body: bytes) -> list[tuple[bytes, bytes]]:
-    """A deterministic line without a seed gets one from its custom_id, by the rule of job ids."""
-    if not batch.deterministic or not isinstance(endpoint.declared, Endpoint):
-        return []
-    if b'"job_id"' in body or not re.fullmatch(JOB_ID, line.custom_id):
-        return []
-    return [(JOB_HEADER.encode(), line.custom_id.encode())]
+        return _LineRequest(body)  # the validation reports it
+    if not (batch.deterministic if given.deterministic is None else given.deterministic):
+        return _LineRequest(body)
+    if given.deterministic is None:
+        fields["deterministic"] = True
+    if given.receipt is None:
+        fields["receipt"] = batch.receipts
+    job_id = ""
+    if custom_id is not None and given.seed in (None, -1) and given.job_id is None:
+        if re.fullmatch(JOB_ID, custom_id):
+            job_id = custom_id
+        else:
+            fields["seed"] = seed_of(custom_id)
+    return _LineRequest(_encode(fields), is_deterministic=True, job_id=job_id)

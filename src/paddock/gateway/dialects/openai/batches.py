@@ -42,9 +42,11 @@ class BatchRequest(BodyFields):
     ) = None
     output_expires_after: ExpiresAfter | None = None
     deterministic: bool | None = None
-    """Paddock's own: every line is deterministic, and one without a seed gets its seed from its `custom_id`."""
+    """Paddock's own: every line is deterministic unless it says otherwise. A deterministic line without a seed gets its
+    seed from its `custom_id`.
+    """
     receipt: bool | None = None
-    """Paddock's own: every reply has a receipt. By default it has one if the batch is deterministic."""
+    """Paddock's own: false leaves out the receipts of deterministic lines that do not ask for one."""
     allow_model_change: bool | None = None
     """Paddock's own: go on if the file of the model changes."""
 
@@ -164,7 +166,7 @@ def batch_routes(services: Services) -> APIRouter:
             seconds=seconds,
             metadata=body.metadata or {},
             deterministic=bool(body.deterministic),
-            receipts=bool(body.deterministic if body.receipt is None else body.receipt),
+            receipts=body.receipt is not False,
             allow_change=bool(body.allow_model_change),
             keep_results=body.output_expires_after.seconds if body.output_expires_after is not None else None,
         )
