@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
 from paddock.seeds import seed_of
+from tests.forking import run_command
 from tests.gateway.test_batches import chat_line, client_of, finished, line_of, results, submit
 from tests.server import Server
 
@@ -83,6 +86,25 @@ def test_a_line_of_a_deterministic_batch_may_say_otherwise(client: openai.OpenAI
     lines.append(chat_line("asked", "say: x", receipt=True))
     found = answered(client, lines, deterministic=True, receipt=False)
     assert {id for id, reply in found.items() if "receipt" in reply} == {"asked"}
+
+
+def test_lines_without_receipts_are_told_from_removed_receipts(client: openai.OpenAI, tmp_path: Path) -> None:
+    lines = [*(chat_line(f"id-{n}", "say: x") for n in range(3)), chat_line("other", "say: x", deterministic=False)]
+    batch = finished(client, submit(client, lines, extra_body={"deterministic": True}).id)
+    assert batch.output_file_id is not None
+    last: str = (batch.model_extra or {})["last_receipt"]
+    output = tmp_path / "output.jsonl"
+    output.write_bytes(client.files.content(batch.output_file_id).content)
+    verified = run_command("verify", str(output), "--sample", "0", "--last", last)
+    assert verified.returncode == 0, verified.stdout
+    assert "4 lines: 3 as written, 0 altered" in verified.stdout
+    assert "1 lines never had a receipt" in verified.stdout
+    found = [json.loads(line) for line in output.read_bytes().splitlines()]
+    del next(line for line in found if line["custom_id"] == "id-1")["response"]["body"]["receipt"]
+    output.write_text("".join(json.dumps(line) + "\n" for line in found))
+    verified = run_command("verify", str(output), "--sample", "0", "--last", last)
+    assert verified.returncode == 1
+    assert "(id-1): it has no receipt" in verified.stdout
 
 
 def test_embeddings_have_no_receipts(client: openai.OpenAI) -> None:

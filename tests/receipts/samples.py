@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Set
 from typing import Any
 
 from paddock.receipts import SigningKey, chain_line, sealed, text_digest, token_digest
@@ -58,13 +59,17 @@ def reply(text: str, tokens: list[int], key: SigningKey | None = None) -> dict[s
     return body | {"receipt": sealed(body, copy.deepcopy(_RECEIPT) | {"answers": [answer]}, key)}
 
 
-def batch(texts: list[str], key: SigningKey | None = None) -> list[dict[str, Any]]:
-    """The lines of a batch's output."""
+def batch(texts: list[str], key: SigningKey | None = None, *, without: Set[int] = frozenset()) -> list[dict[str, Any]]:
+    """The lines of a batch's output. Those with these numbers, from 0, have no receipt."""
     lines: list[dict[str, Any]] = []
     previous: str | None = None
     for number, text in enumerate(texts):
-        response = {"status_code": 200, "request_id": f"req_{number}", "body": reply(text, [number, 5, 9])}
+        body = reply(text, [number, 5, 9])
+        if number in without:
+            del body["receipt"]
+        response = {"status_code": 200, "request_id": f"req_{number}", "body": body}
         line = {"id": f"batch_req_{number}", "custom_id": f"line-{number}", "response": response, "error": None}
-        line, previous = chain_line(line, previous, key)
+        if number not in without:
+            line, previous = chain_line(line, previous, key)
         lines.append(line)
     return lines

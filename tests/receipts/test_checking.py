@@ -20,17 +20,18 @@ _TEXTS = ["Hello.", 'A horse 🐎 named "Max".\n', "", "0", "zwölf"]
 _SIGNED, _UNSIGNED = batch(_TEXTS, _KEY), batch(_TEXTS)
 
 
-def _problems(lines: list[dict[str, Any]] | list[bytes], public_key: str | None = None) -> list[str]:
+def _problems(
+    lines: list[dict[str, Any]] | list[bytes], public_key: str | None = None, last: str | None = None
+) -> list[str]:
     """All problems of a file, one of which may be that it is malformed."""
     checker = Checker(public_key)
     found: list[str] = []
-    for line in lines:
-        data = line if isinstance(line, bytes) else json.dumps(line).encode()
-        try:
-            checked = checker.check(data)
-        except MalformedLine as error:
-            return [*found, str(error)]
-        found += [f"line {checked.number}: {problem}" for problem in checked.problems]
+    written = (line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    try:
+        for checked in checker.check_all(written, last):
+            found += [f"line {checked.number}: {problem}" for problem in checked.problems]
+    except MalformedLine as error:
+        return [*found, str(error)]
     return found
 
 
@@ -98,12 +99,34 @@ def test_the_order_of_lines(lines: list[dict[str, Any]]) -> None:
 def test_a_line_without_a_receipt() -> None:
     stripped = copy.deepcopy(_SIGNED)
     del stripped[-1]["response"]["body"]["receipt"]
-    assert _problems(stripped) == ["line 5: it has no receipt"]
+    real = receipt_hash(_receipt(_SIGNED[-1]))
+    for last in (None, real):
+        assert [problem[:22] for problem in _problems(stripped, last=last)] == ["line 5: it has no rece"]
     stripped = copy.deepcopy(_SIGNED)
     del stripped[1]["response"]["body"]["receipt"]
     assert [problem[:6] for problem in _problems(stripped)] == ["line 2", "line 3"]
-    mixed = [_SIGNED[0], stripped[1], chain_line(_SIGNED[2], receipt_hash(_receipt(_SIGNED[0])), _KEY)[0]]
-    assert _problems(mixed) == ["line 2: it has no receipt"], "the batch had a line that asked for none"
+    assert _problems([{"custom_id": "a", "response": {"body": {}}}]), "nothing is shown without a receipt"
+
+
+@given(removed=st.sets(st.integers(0, 4)), wanted=st.sets(st.integers(0, 4)), knows_last=st.booleans())
+def test_a_removed_receipt_is_told_from_one_that_never_was(
+    removed: set[int], wanted: set[int], knows_last: bool
+) -> None:
+    """Some lines of the batch have receipts (`wanted`), and some of these are removed afterwards."""
+    written = batch(_TEXTS, _KEY, without=set(range(5)) - wanted)
+    receipts = [line["response"]["body"].get("receipt") for line in written]
+    last = next((receipt_hash(one) for one in reversed(receipts) if one is not None), None)
+    changed = copy.deepcopy(written)
+    for number in removed & wanted:
+        del changed[number]["response"]["body"]["receipt"]
+    problems = _problems(changed, last=last if knows_last else None)
+    left = wanted - removed
+    found = {int(problem[5]) - 1 for problem in problems}
+    assert removed & wanted <= found, "each is found"
+    if not removed & wanted:
+        # Without the hash of the last receipt, one may have been removed after it.
+        unknown = set() if knows_last and left else set(range(max(left, default=-1) + 1, 5))
+        assert found == unknown
 
 
 def test_the_key() -> None:

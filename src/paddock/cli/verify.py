@@ -89,7 +89,7 @@ def command(
     with ExitStack() as opened:
         try:
             lines = opened.enter_context(_opened(file))
-            report = _check(file, lines, load_public_key(public_key) if public_key is not None else None)
+            report = _check(file, lines, load_public_key(public_key) if public_key is not None else None, last)
         except StartupError as error:
             _end(error.message, MALFORMED)
         except OSError as error:
@@ -119,11 +119,11 @@ def _opened(file: Path) -> Iterator[IO[bytes]]:
             yield stored
 
 
-def _check(file: Path, lines: IO[bytes], public_key: str | None) -> Report:
+def _check(file: Path, lines: IO[bytes], public_key: str | None, last: str | None) -> Report:
     checker, report = Checker(public_key), Report()
     try:
-        for data in _lines(lines):
-            report.add(checker.check(data))
+        for checked in checker.check_all(_lines(lines), last):
+            report.add(checked)
     except MalformedLine as error:
         _end(f"{file}: {error}", MALFORMED)
     if not report.lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,8 @@ class CheckedLine:
     problems: list[str] = field(default_factory=list)
     """What shows that the line was changed, moved or made by somebody else."""
     is_signed: bool = False
+    continues_chain: bool = False
+    """Whether the receipt refers to the one before it in the file, or is the first one."""
     covers_reply: bool = False
     """Whether the receipt has the hash of the whole reply. That of a stream has only those of its texts."""
 
@@ -41,6 +44,20 @@ class Checker:
         self.last: str | None = None
         """The hash of the last receipt."""
 
+    def check_all(self, lines: Iterable[bytes], last: str | None = None) -> Iterator[CheckedLine]:
+        """Check all lines. One of a batch without a receipt has no problem if the chain shows that it never had one: if
+        the next receipt refers to the one before it or, after the last receipt, if `last` is the hash of that one.
+        Raises `MalformedLine`.
+        """
+        waiting: list[CheckedLine] = []
+        for data in lines:
+            checked = self.check(data)
+            waiting.append(checked)
+            if checked.receipt is not None:
+                yield from _decided(waiting, is_complete=checked.continues_chain)
+                waiting = []
+        yield from _decided(waiting, is_complete=last is not None and last == self.last)
+
     def check(self, data: bytes) -> CheckedLine:
         """Check the next line. Raises `MalformedLine`, with its number."""
         self._number += 1
@@ -53,7 +70,7 @@ class Checker:
         checked = CheckedLine(self._number, custom_id=custom_id if isinstance(custom_id, str) else None)
         given = body.get("receipt")
         if given is None:
-            checked.problems.append("it has no receipt")
+            checked.problems.append("it has no receipt, and nothing after it shows that it never had one")
             return checked  # the next line refers to the last receipt before
         checked.receipt = self._read(given)
         checked.problems += self._problems(line, body, given, checked)
@@ -72,7 +89,9 @@ class Checker:
     def _problems(self, line: dict[str, Any], body: dict[str, Any], given: dict[str, Any], checked: CheckedLine) -> Any:
         receipt = checked.receipt
         assert receipt is not None
-        yield from self._chain_problems(receipt, is_batch=is_batch_line(line))
+        found = list(self._chain_problems(receipt, is_batch=is_batch_line(line)))
+        checked.continues_chain = not found
+        yield from found
         for number, answer in enumerate(receipt.answers):
             try:
                 is_right = token_digest(answer.tokens) == answer.tokens_sha256
@@ -120,6 +139,14 @@ class Checker:
             yield problem
         else:
             checked.is_signed = True
+
+
+def _decided(lines: list[CheckedLine], *, is_complete: bool) -> list[CheckedLine]:
+    """Lines between two receipts. `is_complete`: there was no receipt between these two."""
+    for line in lines:
+        if is_complete and line.receipt is None and line.custom_id is not None:
+            line.problems.clear()
+    return lines
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

@@ -37,6 +37,8 @@ class Report:
     receipts: int = 0
     signed: int = 0
     streams: int = 0
+    without: int = 0
+    """Lines of a batch that never had a receipt."""
     computed: int = 0
     findings: dict[int, Finding] = field(default_factory=dict)
     """By the number of the line."""
@@ -57,6 +59,7 @@ class Report:
             self.finding(line.number, line.custom_id).problems = line.problems
         self.signed += line.is_signed
         if line.receipt is None:
+            self.without += not line.problems
             return
         self.receipts += 1
         self.streams += not line.covers_reply
@@ -111,9 +114,11 @@ def print_report(report: Report) -> None:
         for text in report.identity:
             click.echo(f"  {text}")
     click.echo(
-        f"{report.lines} lines: {report.lines - len(altered)} as written, {len(altered)} altered; "
+        f"{report.lines} lines: {report.lines - len(altered) - report.without} as written, {len(altered)} altered; "
         f"{report.signed} signed"
     )
+    if report.without:
+        click.echo(f"{report.without} lines never had a receipt: nothing shows whether they were changed or added")
     if report.streams:
         click.echo(
             f"{report.streams} receipts are of streams: they cover the generated text, not the rest of the reply"
@@ -143,6 +148,7 @@ def as_json_object(report: Report) -> dict[str, Any]:
         "lines": report.lines,
         "altered": len(report.altered),
         "signed": report.signed,
+        "without_receipt": report.without,
         "computed": report.computed,
         "identical": report.computed - different,
         "different": different,
