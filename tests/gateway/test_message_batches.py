@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx
 import pytest
 
+from tests.forking import run_command
 from tests.server import Server, wait_for
 
 
@@ -53,6 +55,28 @@ def test_a_whole_life(client: anthropic.Anthropic) -> None:
     assert batches.delete(made.id).type == "message_batch_deleted"
     with pytest.raises(anthropic.NotFoundError):
         batches.retrieve(made.id)
+
+
+def test_receipts_cover_the_results_as_they_are_shown(client: anthropic.Anthropic, tmp_path: Path) -> None:
+    batches = client.messages.batches
+    requests = [item(f"id-{n}", f"say: answer {n}", deterministic=True) for n in range(4)]
+    made = batches.create(requests=[*requests, item("plain", "say: x"), item("bad", "raise: no", deterministic=True)])
+    wait_for(lambda: batches.retrieve(made.id).processing_status == "ended", 30, "the batch")
+    results = {line.custom_id: line.result for line in batches.results(made.id)}
+    assert {id for id, result in results.items() if result.type == "succeeded"} == results.keys() - {"bad"}
+    batch = batches.retrieve(made.id)
+    assert batch.results_url is not None
+    output = tmp_path / "results.jsonl"
+    output.write_bytes(written := httpx.get(batch.results_url).content)
+    last: str = (batch.model_extra or {})["last_receipt"]
+    verified = run_command("verify", str(output), "--server", str(client.base_url), "--last", last)
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "6 lines: 4 as written, 0 altered" in verified.stdout
+    assert "4 computed again: 4 identical, 0 different" in verified.stdout
+    for old, new in ((b'"text":"answer 2"', b'"text":"answer 3"'), (b'"custom_id":"id-1"', b'"custom_id":"id-x"')):
+        assert old in written
+        output.write_bytes(written.replace(old, new, 1))
+        assert run_command("verify", str(output), "--sample", "0", "--last", last).returncode == 1
 
 
 def test_cancel(client: anthropic.Anthropic) -> None:

@@ -59,8 +59,12 @@ def reply(text: str, tokens: list[int], key: SigningKey | None = None) -> dict[s
     return body | {"receipt": sealed(body, copy.deepcopy(_RECEIPT) | {"answers": [answer]}, key)}
 
 
-def batch(texts: list[str], key: SigningKey | None = None, *, without: Set[int] = frozenset()) -> list[dict[str, Any]]:
-    """The lines of a batch's output. Those with these numbers, from 0, have no receipt."""
+def batch(
+    texts: list[str], key: SigningKey | None = None, *, without: Set[int] = frozenset(), messages: bool = False
+) -> list[dict[str, Any]]:
+    """The lines of a batch's output, as OpenAI's API or (`messages`) Anthropic's shows them. Those with these numbers,
+    from 0, have no receipt.
+    """
     lines: list[dict[str, Any]] = []
     previous: str | None = None
     for number, text in enumerate(texts):
@@ -68,7 +72,14 @@ def batch(texts: list[str], key: SigningKey | None = None, *, without: Set[int] 
         if number in without:
             del body["receipt"]
         response = {"status_code": 200, "request_id": f"req_{number}", "body": body}
-        line = {"id": f"batch_req_{number}", "custom_id": f"line-{number}", "response": response, "error": None}
+        line: dict[str, Any] = {
+            "id": f"batch_req_{number}",
+            "custom_id": f"line-{number}",
+            "response": response,
+            "error": None,
+        }
+        if messages:
+            line = {"custom_id": f"line-{number}", "result": {"type": "succeeded", "message": body}}
         if number not in without:
             line, previous = chain_line(line, previous, key)
         lines.append(line)

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from paddock.receipts import Checker, MalformedLine, SigningKey, canonical, chain_line, parse, receipt_hash
+from paddock.receipts import Checker, MalformedLine, SigningKey, canonical, chain_line, parse, receipt_hash, reply_of
 from tests.receipts.samples import batch, reply
 from tests.tiers import examples
 
 _KEY = SigningKey.new()
 _TEXTS = ["Hello.", 'A horse 🐎 named "Max".\n', "", "0", "zwölf"]
 _SIGNED, _UNSIGNED = batch(_TEXTS, _KEY), batch(_TEXTS)
+_MESSAGES = batch(_TEXTS, _KEY, messages=True)
 
 
 def _problems(
@@ -35,21 +36,24 @@ def _problems(
     return found
 
 
-@pytest.mark.parametrize("lines", [_SIGNED, _UNSIGNED])
+@pytest.mark.parametrize("lines", [_SIGNED, _UNSIGNED, _MESSAGES])
 def test_what_nobody_changed_has_no_problem(lines: list[dict[str, Any]]) -> None:
     assert _problems(lines) == []
     assert _problems([reply("a", [1]), reply("b", [2])]) == [], "replies in any order"
     checker = Checker()
     for line in lines:
         checker.check(json.dumps(line).encode())
-    assert checker.last == receipt_hash(lines[-1]["response"]["body"]["receipt"])
+    assert checker.last == receipt_hash(reply_of(lines[-1])["receipt"])
+    errored: dict[str, Any] = {"custom_id": "x", "result": {"type": "errored", "error": {}}}
+    failed: dict[str, Any] = {"custom_id": "y", "response": None, "error": {}}
+    assert _problems([errored, failed, *lines]) == []
 
 
 @examples(1000)
-@given(st.data(), st.booleans())
-def test_any_changed_value_is_found(data: st.DataObject, is_signed: bool) -> None:
+@given(st.data(), st.sampled_from([_SIGNED, _UNSIGNED, _MESSAGES]))
+def test_any_changed_value_is_found(data: st.DataObject, lines: list[dict[str, Any]]) -> None:
     """Of an unsigned last line somebody can change the receipt and nothing shows it, so that is left out."""
-    lines = _SIGNED if is_signed else _UNSIGNED
+    is_signed = lines is not _UNSIGNED
     changed = copy.deepcopy(lines)
     number = data.draw(st.integers(0, len(lines) - 1))
     places = list(_places(changed[number]))
@@ -71,20 +75,20 @@ def test_any_changed_value_is_found(data: st.DataObject, is_signed: bool) -> Non
 
 
 @examples(1000)
-@given(st.data())
-def test_any_changed_byte_is_found(data: st.DataObject) -> None:
-    whole = b"\n".join(json.dumps(line, ensure_ascii=False).encode() for line in _SIGNED)
+@given(st.data(), st.sampled_from([_SIGNED, _MESSAGES]))
+def test_any_changed_byte_is_found(data: st.DataObject, lines: list[dict[str, Any]]) -> None:
+    whole = b"\n".join(json.dumps(line, ensure_ascii=False).encode() for line in lines)
     at = data.draw(st.integers(0, len(whole) - 1))
     byte = data.draw(st.integers(0, 255))
     changed = whole[:at] + bytes([byte]) + whole[at + 1 :]
     try:
-        assume([canonical(parse(line)) for line in changed.split(b"\n")] != [canonical(line) for line in _SIGNED])
+        assume([canonical(parse(line)) for line in changed.split(b"\n")] != [canonical(line) for line in lines])
     except ValueError:
         pass
     assert _problems(changed.split(b"\n"), _KEY.public)
 
 
-@pytest.mark.parametrize("lines", [_SIGNED, _UNSIGNED])
+@pytest.mark.parametrize("lines", [_SIGNED, _UNSIGNED, _MESSAGES])
 def test_the_order_of_lines(lines: list[dict[str, Any]]) -> None:
     for at in range(len(lines) - 1):
         assert _problems([*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]]), "swapped"
@@ -161,7 +165,10 @@ def test_any_bytes(data: bytes) -> None:
 
 @examples(1000)
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.dictionaries(
-    st.sampled_from(["receipt", "response", "body", "custom_id", "format", "answers", "choices", "signature"]), inner
+    st.sampled_from(
+        ["receipt", "response", "body", "custom_id", "result", "message", "format", "answers", "choices", "signature"]
+    ),
+    inner,
 ) | st.lists(inner), max_leaves=20))  # fmt: skip
 def test_any_json(value: Any) -> None:
     try:
@@ -183,6 +190,7 @@ def test_any_json(value: Any) -> None:
         (b'{"a": 1, "a": 2}', "line 1: it is not valid JSON: an object has the name 'a' twice"),
         (b'{"a": "\\ud800"}', "line 1: it is not valid JSON: a text has half of a surrogate pair"),
         (b'{"custom_id": "a", "response": {}}', "line 1: response.body must be an object"),
+        (b'{"custom_id": "a", "result": {"type": "succeeded"}}', "line 1: result.message must be an object"),
         (b'{"receipt": 5}', "line 1: receipt: Expected `object`, got `int`"),
         (b'{"receipt": {}}', "line 1: receipt: Object missing required field `format`"),
         (b'{"receipt": {"format": "paddock-receipt/9"}}', "line 1: the receipt has the format 'paddock-receipt/9'"),

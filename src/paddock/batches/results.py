@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from paddock.batches.records import ResultPart
-from paddock.receipts import SigningKey, chain_line, parse, receipt_hash
+from paddock.batches.records import Dialect, ResultPart
+from paddock.receipts import SigningKey, chain_line, parse, receipt_hash, reply_of
 
 _encode = msgspec.json.encode
 _HAS_RECEIPT = b'"receipt":{'
@@ -33,9 +34,15 @@ class _OutputLine(msgspec.Struct):
     error: _Error | None
 
 
+def message_line(custom_id: str, message: Any) -> dict[str, Any]:
+    """A message as the results of Anthropic's API show it."""
+    return {"custom_id": custom_id, "result": {"type": "succeeded", "message": message}}
+
+
 def output_line(
     *,
     id: str,
+    dialect: Dialect,
     custom_id: str,
     reply: bytes | None,
     status: int,
@@ -47,18 +54,24 @@ def output_line(
     """One line of a result file, and the hash of its receipt. The endpoint's reply is copied unchanged.
 
     Only a receipt in the reply is completed: it refers to the receipt before it in the same file, whose hash is
-    `previous` (empty: it is the first), and is signed again. For a line without one the hash is `previous`.
+    `previous` (empty: it is the first), covers the line as the client reads it, and is signed again. For a line without
+    one the hash is `previous`.
     """
-    response = None if reply is None else _Response(status, request_id, msgspec.Raw(reply))
-    failure = None if error is None else _Error(*error)
-    line = _encode(_OutputLine(id, custom_id, response, failure))
-    if reply is not None and _HAS_RECEIPT in reply:
-        try:
-            chained, hash = chain_line(parse(line), previous or None, key)
-        except ValueError:  # the words are somewhere else in the reply
-            return line + b"\n", previous
-        return _encode(chained) + b"\n", hash
-    return line + b"\n", previous
+
+    def written(reply: bytes | None) -> bytes:
+        response = None if reply is None else _Response(status, request_id, msgspec.Raw(reply))
+        failure = None if error is None else _Error(*error)
+        return _encode(_OutputLine(id, custom_id, response, failure)) + b"\n"
+
+    line = written(reply)
+    if reply is None or _HAS_RECEIPT not in reply:
+        return line, previous
+    try:
+        shown = parse(line) if dialect == "openai" else message_line(custom_id, parse(reply))
+        chained, hash = chain_line(shown, previous or None, key)
+    except ValueError:  # the words are somewhere else in the reply
+        return line, previous
+    return written(_encode(reply_of(chained))), hash
 
 
 def last_receipt(path: Path, size: int) -> str:

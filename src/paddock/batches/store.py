@@ -218,9 +218,10 @@ class Store:
         new = list({result.number: result for result in ended if result.number in numbers}.values())
         if not new:
             return batch
-        output, outputs = self._append(batch.output_file, batch.output, [one for one in new if one.is_success])
+        successes, rest = [one for one in new if one.is_success], [one for one in new if not one.is_success]
+        output, outputs = self._append(batch.dialect, batch.output_file, batch.output, successes)
         try:
-            errors, failures = self._append(batch.error_file, batch.errors, [one for one in new if not one.is_success])
+            errors, failures = self._append(batch.dialect, batch.error_file, batch.errors, rest)
             with self._db.transaction():
                 for state, ends in ((_SUCCEEDED, outputs), (_FAILED, failures)):
                     self._db.executemany(
@@ -234,7 +235,9 @@ class Store:
             self._cut(batch)
             raise
 
-    def _append(self, file: str, part: ResultPart, ended: Sequence[Result]) -> tuple[ResultPart, list[tuple[int, int]]]:
+    def _append(
+        self, dialect: Dialect, file: str, part: ResultPart, ended: Sequence[Result]
+    ) -> tuple[ResultPart, list[tuple[int, int]]]:
         """The new complete part, and for each line where its result ends."""
         if not ended:
             return part, []
@@ -244,6 +247,7 @@ class Store:
         for result in ended:
             line, previous = results.output_line(
                 id=new_id("batch_req_"),
+                dialect=dialect,
                 custom_id=result.custom_id,
                 reply=result.reply,
                 status=result.status,

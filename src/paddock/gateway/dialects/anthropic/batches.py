@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import Field, StringConstraints
 
-from paddock.batches import Batch, Batches, NewBatch, Page
+from paddock.batches import Batch, Batches, NewBatch, Page, message_line
 from paddock.errors import InvalidRequest, NotFound, NotSupported
 from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.dialects.anthropic.schema import Failure
@@ -63,6 +63,8 @@ class MessageBatch(msgspec.Struct, kw_only=True):
     cancel_initiated_at: str | None
     archived_at: None = None
     results_url: str | None
+    last_receipt: str | None
+    """Paddock's own: the hash of the last receipt in the results, for `paddock verify --last`."""
 
 
 class MessageBatchList(msgspec.Struct, kw_only=True):
@@ -163,7 +165,9 @@ def message_batch_routes(services: Services) -> APIRouter:
         batch = await batches().batch(caller_of(request).name, message_batch_id, "anthropic")
         if not batch.has_ended:
             raise NotFound(f"the batch {batch.id} has no results yet: it is {batch.status}", param="message_batch_id")
-        return StreamingResponse(_results(batches().result_paths(batch)), media_type=_JSONL)
+        # Errors first: they have no receipts, and the first receipt shows that they never had one.
+        paths = batches().result_paths(batch)[::-1]
+        return StreamingResponse(_results(paths), media_type=_JSONL)
 
     return router
 
@@ -215,7 +219,7 @@ _ENDINGS: Final = {"batch_cancelled": "canceled", "batch_expired": "expired"}
 
 def _result(line: _Written) -> dict[str, Any]:
     if line.response is not None and line.response.status_code < 300:
-        return {"custom_id": line.custom_id, "result": {"type": "succeeded", "message": line.response.body}}
+        return message_line(line.custom_id, line.response.body)
     if line.response is not None:
         return {"custom_id": line.custom_id, "result": {"type": "errored", "error": line.response.body}}
     assert line.error is not None, "a line has one of them"
@@ -243,6 +247,7 @@ def _shown(batch: Batch, results_url: str) -> MessageBatch:
         ended_at=None if ended_at is None else _time(ended_at),
         cancel_initiated_at=None if batch.cancelling_at is None else _time(batch.cancelling_at),
         results_url=results_url if ended else None,
+        last_receipt=batch.output.receipt or None,
     )
 
 
