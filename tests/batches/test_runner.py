@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from paddock.batches.active import Options
 from paddock.batches.backend import Reply
 from paddock.batches.decisions import ModelView
-from paddock.batches.records import Batch, Line, NewBatch
+from paddock.batches.records import Batch, Failure, Line, NewBatch, Result
+from paddock.batches.results import failure_of
 from paddock.batches.service import Batches, Quotas
 from paddock.batches.validation import Check, Checked
 from paddock.storage import DataFolder
@@ -157,3 +160,46 @@ def test_cancelling_a_batch_that_is_validated(tmp_path: Path) -> None:
     batch = run(tmp_path, FakeServer(lambda *_: None), [f"id-{n}" for n in range(3000)], cancel)
     assert batch.status == "cancelled"
     assert batch.errors.lines == batch.total
+
+
+def test_the_first_failures_are_known_while_the_batch_runs(tmp_path: Path) -> None:
+    body = json.dumps({"error": {"message": "too long " + "x" * 1000, "type": "t", "code": "too_long"}}).encode()
+    seen: list[Batch] = []
+
+    def reply(id: str, runs: int) -> Reply | None:
+        return None if id == "endless" else Reply(400, body, "req_1", code="too_long")
+
+    async def cancel(batches: Batches, clock: Clock, batch: Batch) -> None:
+        if batch.errors.lines == 9 and not seen:
+            seen.append(batch)
+            await batches.cancel("", batch.id, "openai")
+
+    batch = run(tmp_path, FakeServer(reply), ["endless", *(f"id-{n}" for n in range(9))], cancel)
+    assert seen[0].status == "in_progress"
+    assert len(seen[0].first_failures) == 5
+    first = seen[0].first_failures[0]
+    assert (first.custom_id, first.code, first.status, len(first.message)) == ("id-0", "too_long", 400, 300)
+    assert batch.first_failures == seen[0].first_failures
+
+
+def test_lines_that_were_not_run_are_no_failures(tmp_path: Path) -> None:
+    async def cancel(batches: Batches, clock: Clock, batch: Batch) -> None:
+        await batches.cancel("", batch.id, "openai")
+
+    batch = run(tmp_path, FakeServer(lambda *_: None), ["a", "b"], cancel)
+    assert (batch.status, batch.first_failures) == ("cancelled", ())
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (Result(1, "a", None, error=("input_lost", "gone")), Failure("a", "input_lost", "gone")),
+        (
+            Result(1, "a", b'{"type":"error","error":{"type":"api_error","message":"no"}}', 500),
+            Failure("a", "api_error", "no", 500),
+        ),
+        (Result(1, "a", b"<html>", 502), Failure("a", "error", "", 502)),
+    ],
+)
+def test_a_failure_is_read_from_any_reply(result: Result, expected: Failure) -> None:
+    assert failure_of(result) == expected

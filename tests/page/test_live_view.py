@@ -196,8 +196,9 @@ def test_why_a_prompt_was_not_cached(page: Page) -> None:
 def test_batches_and_their_progress(page: Page, tmp_path: Path) -> None:
     body = {"messages": [{"role": "user", "content": f"say: {LONG}"}], "max_tokens": 400}
     lines = [{"custom_id": str(n), "method": "POST", "url": "/v1/chat/completions", "body": body} for n in range(3)]
-    content = "\n".join(map(json.dumps, lines))
-    with Server("-m", "fake:delay=0.1", "--data-dir", str(tmp_path)) as server:
+    bad = {"messages": [{"role": "user", "content": "raise: now"}]}
+    content = "\n".join(map(json.dumps, [lines[0] | {"custom_id": "bad", "body": bad}, *lines]))
+    with Server("-m", "fake:delay=0.1", "--data-dir", str(tmp_path), "--batch-may-load", "never") as server:
         look(page, server)
         expect(page.get_by_role("region", name="Batches")).to_have_count(0)
         file = server.client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", content)}).json()
@@ -205,8 +206,11 @@ def test_batches_and_their_progress(page: Page, tmp_path: Path) -> None:
         made = server.client.post("/v1/batches", json=batch).json()
         row = page.get_by_role("list", name="Batches").locator("> li")
         expect(row).to_contain_text(f"{made['id']} /v1/chat/completions")
-        expect(row).to_contain_text("0 of 3 requests")
-        expect(row).to_contain_text("in_progress")
+        expect(row).to_contain_text("0 of 4 requests")
+        expect(row).to_contain_text(re.compile("in_progress.*Waiting: the model 'fake' is not loaded"))
+        server.chat("say: now it is loaded")
+        expect(row).to_contain_text("1 of 4 requests 1 failed")
+        expect(row.get_by_role("listitem")).to_contain_text("bad: ")
         assert serious_findings(page) == []
         row.get_by_role("button", name="Cancel").click()
         expect(row).to_contain_text("cancelled")

@@ -465,6 +465,7 @@ export const TEXT = {
     batchProgress: (id: string) => `Progress of ${id}`,
     batchCount: (done: string, total: string) => `${done} of ${total} requests`,
     batchFailed: (count: string) => `${count} failed`,
+    batchWaits: (reason: string) => `Waiting: ${reason}`,
     cancelBatch: (id: string) => `Cancel ${id}`,
     download: "Download results",
     downloadOf: (id: string) => `Download results of ${id}`,

@@ -11,6 +11,7 @@ import msgspec
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "expired", "cancelling", "cancelled"]
 Dialect = Literal["openai", "anthropic"]
 Ending = Literal["completed", "expired", "cancelled", "failed"]
+MOST_FAILURES: Final = 5
 ENDED: Final = frozenset({"failed", "completed", "expired", "cancelled"})
 
 
@@ -35,6 +36,16 @@ class Mistake(msgspec.Struct, frozen=True, omit_defaults=True):
     param: str | None = None
     line: int | None = None
     """Counted from 1."""
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of the first lines that failed, for those who watch the batch."""
+
+    custom_id: str
+    code: str
+    message: str
+    status: int = 0
+    """Of the response; 0: there was none."""
 
 
 class TokenUsage(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -88,6 +99,8 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     output: ResultPart = ResultPart()
     errors: ResultPart = ResultPart()
     usage: TokenUsage = TokenUsage()
+    first_failures: tuple[Failure, ...] = ()
+    """At most `MOST_FAILURES`. The error file has all of them."""
     mistakes: tuple[Mistake, ...] = ()
     model: str | None = None
     """The model's name, as found when the batch was created."""

@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
-from paddock.batches.records import Dialect, ResultPart
+from paddock.batches.records import Dialect, Failure, Result, ResultPart
 from paddock.receipts import SigningKey, chain_line, parse, receipt_hash, reply_of
 
 _encode = msgspec.json.encode
+_LONGEST_MESSAGE = 300
+"""Characters of a failure: the record of a batch is written with every result."""
 _HAS_RECEIPT = b'"receipt":{'
 
 
@@ -25,6 +27,18 @@ class _Response(msgspec.Struct):
 class _Error(msgspec.Struct):
     code: str
     message: str
+
+
+class _Problem(msgspec.Struct):
+    message: str = ""
+    type: str = "error"
+    code: str | None = None
+
+
+class _ErrorReply(msgspec.Struct):
+    """An error in the words of any dialect."""
+
+    error: _Problem
 
 
 class _OutputLine(msgspec.Struct):
@@ -72,6 +86,19 @@ def output_line(
     except ValueError:  # the words are somewhere else in the reply
         return line, previous
     return written(_encode(reply_of(chained))), hash
+
+
+def failure_of(result: Result) -> Failure:
+    """Of a line that failed."""
+    if result.error is not None:
+        code, message = result.error
+    else:
+        try:
+            problem = msgspec.json.decode(result.reply or b"", type=_ErrorReply).error
+        except msgspec.MsgspecError:
+            problem = _Problem()
+        code, message = problem.code or problem.type, problem.message
+    return Failure(result.custom_id, code, message[:_LONGEST_MESSAGE], result.status)
 
 
 def last_receipt(path: Path, size: int) -> str:

@@ -18,6 +18,7 @@ from paddock.batches import results
 from paddock.batches.database import Database
 from paddock.batches.file_table import FileTable
 from paddock.batches.records import (
+    MOST_FAILURES,
     Batch,
     Dialect,
     Ending,
@@ -230,7 +231,9 @@ class Store:
                     )
                 usage = sum((result.usage for result in new), batch.usage)
                 not_run = batch.not_run + sum(not result.was_run for result in new)
-                return self._write(batch, output=output, errors=errors, usage=usage, not_run=not_run)
+                first = [*batch.first_failures, *(results.failure_of(one) for one in rest if one.was_run)]
+                changes = {"usage": usage, "not_run": not_run, "first_failures": tuple(first[:MOST_FAILURES])}
+                return self._write(batch, output=output, errors=errors, **changes)
         except BaseException:
             self._cut(batch)
             raise
@@ -333,7 +336,9 @@ class Store:
             ):
                 size = results.size_of(self.folder.file(file))
                 parts[name] = part if size >= part.size else self._shortened(batch.id, file, state, size)
-            self._write(batch, **parts)
+            # Lines that have lost their results may fail again, or not.
+            kept = batch.first_failures if parts["errors"] == batch.errors else ()
+            self._write(batch, **parts, first_failures=kept)
         self._cut(self._current(batch.id))
 
     def _shortened(self, id: str, file: str, state: int, size: int) -> ResultPart:

@@ -221,6 +221,8 @@ def show(batch_id: str, url: str | None, api_key: str | None, as_json: bool) -> 
         click.echo(f"last receipt: {batch['last_receipt']}")
     if batch.get("waiting_for"):
         click.echo(f"waiting: {batch['waiting_for']}")
+    for failure in batch.get("first_failures", ()):
+        click.echo(f"failed: {failure['custom_id']}: {failure['message']}")
     for line in _mistakes(batch):
         click.echo(line)
 

@@ -1,12 +1,12 @@
 import { useSignal } from "@preact/signals";
 import { ApiError, get } from "../api/client";
 import { TEXT } from "../text";
-import { type Batch, firstErrors, mistakes } from "./batches";
+import { type Batch, failures, firstErrors, mistakes } from "./batches";
 
 /** The first errors of a batch, and buttons that download its files. */
 export function BatchFiles({ batch }: { batch: Batch }) {
   const { id, output_file_id: output, error_file_id: errors } = batch;
-  const refused = mistakes(batch);
+  const known = [...mistakes(batch), ...failures(batch)];
   const problem = useSignal<string | null>(null);
   const load = (file: string, name: string) => {
     save(file, name).catch((error) => {
@@ -30,7 +30,7 @@ export function BatchFiles({ batch }: { batch: Batch }) {
           {problem.value}
         </p>
       )}
-      {refused.length > 0 && <Errors lines={refused} />}
+      {known.length > 0 && <Errors lines={known} />}
       {errors && <FirstErrors id={id} file={errors} />}
     </>
   );

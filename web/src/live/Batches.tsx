@@ -66,6 +66,7 @@ function Row({ batch }: { batch: Batch }) {
           {TEXT.app.cancel}
         </button>
       )}
+      {batch.waiting_for && <p class="batch-waiting quiet">{TEXT.live.batchWaits(batch.waiting_for)}</p>}
       <BatchFiles batch={batch} />
     </li>
   );

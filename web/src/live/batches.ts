@@ -8,6 +8,10 @@ export interface Batch {
   errors?: { data: { message: string; line: number | null }[] } | null;
   output_file_id?: string | null;
   error_file_id?: string | null;
+  /** The first lines that failed, also while the batch runs. */
+  first_failures?: { custom_id: string; message: string }[];
+  /** Why no line is running. */
+  waiting_for?: string | null;
 }
 
 /** How many errors are shown. The file has all of them. */
@@ -17,6 +21,12 @@ export const MOST_ERRORS = 5;
 export function mistakes({ errors }: Batch): string[] {
   const found = errors?.data ?? [];
   return found.slice(0, MOST_ERRORS).map(({ line, message }) => (line === null ? message : `Line ${line}: ${message}`));
+}
+
+/** The first failures of a batch that runs, in words. When it has ended, the error file has all of them. */
+export function failures(batch: Batch): string[] {
+  if (!isActive(batch)) return [];
+  return (batch.first_failures ?? []).map(({ custom_id, message }) => `${custom_id}: ${message}`);
 }
 
 interface ErrorLine {

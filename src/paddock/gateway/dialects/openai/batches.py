@@ -63,6 +63,14 @@ class BatchErrors(msgspec.Struct, kw_only=True):
     data: list[BatchError]
 
 
+class BatchFailure(msgspec.Struct):
+    custom_id: str
+    status: int | None
+    """Of the response; null: there was none."""
+    code: str
+    message: str
+
+
 class RequestCounts(msgspec.Struct):
     total: int
     completed: int
@@ -114,6 +122,8 @@ class BatchObject(msgspec.Struct, kw_only=True):
     """Paddock's own, as in the request."""
     last_receipt: str | None
     """Paddock's own: the hash of the last receipt in the output file, for `paddock verify --last`."""
+    first_failures: list[BatchFailure]
+    """Paddock's own: the first lines that failed, at most five, also while the batch runs."""
     waiting_for: str | None
     """Paddock's own: why no line is running now, if the server knows a reason."""
 
@@ -247,5 +257,8 @@ def _shown(batch: Batch, waiting_for: str | None) -> BatchObject:
         metadata=batch.metadata or None,
         deterministic=batch.deterministic,
         last_receipt=batch.output.receipt or None,
+        first_failures=[
+            BatchFailure(one.custom_id, one.status or None, one.code, one.message) for one in batch.first_failures
+        ],
         waiting_for=waiting_for,
     )
