@@ -44,6 +44,13 @@ def test_all_slots_are_filled_and_a_line_waits_for_each() -> None:
     assert isinstance(_decide(replace(_IDLE, loaded=True), in_window=False), Wait)
 
 
+@pytest.mark.parametrize(("slots", "lines"), [(1, 32), (4, 32), (64, 64)])
+def test_embeddings_are_packed(slots: int, lines: int) -> None:
+    view = ModelView(slots=slots)
+    assert decide(view, "m", policy="never", in_window=True, in_flight=None, packed=True) == Start(lines)
+    assert decide(view, "m", policy="never", in_window=True, in_flight=3, packed=True) == Start(3)
+
+
 def test_owners_take_turns_and_an_owner_has_one_batch_at_a_time() -> None:
     batches = [Candidate("a1", "a", 3), Candidate("a2", "a", 0), Candidate("b1", "b", 1)]
     assert next_batch(batches) == batches[2]

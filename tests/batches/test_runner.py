@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from paddock.batches.backend import Reply
 from paddock.batches.decisions import ModelView
 from paddock.batches.records import Batch, Failure, Line, NewBatch, Result
 from paddock.batches.results import failure_of
-from paddock.batches.service import Batches, Quotas
+from paddock.batches.service import Batches, Page, Quotas
 from paddock.batches.validation import Check, Checked
 from paddock.storage import DataFolder
+from paddock.types.windows import Window
 
 _URL = "/v1/chat/completions"
 
@@ -32,9 +34,10 @@ class FakeServer:
         self.running = 0
         self.most_running = 0
         self.stopped = 0
+        self.model = ModelView(slots=2)
 
     def view(self, batch: Batch) -> ModelView:
-        return ModelView(slots=2)
+        return self.model
 
     def may_run(self, batch: Batch) -> str | None:
         return None
@@ -71,18 +74,42 @@ def ok(*_: object) -> Reply:
     return Reply(200, b'{"usage":{"prompt_tokens":3,"completion_tokens":2}}', "req_1")
 
 
-def run(folder: Path, server: FakeServer, ids: list[str], during: Callable[[Batches, Clock, Batch], Any] = ok) -> Batch:
-    """The batch of these lines when it has ended. `during` is called when it has been created."""
-
+def with_batches(
+    folder: Path, server: FakeServer, during: Callable[[Batches, Clock], Awaitable[Batch]], options: Options | None
+) -> Batch:
     async def life() -> Batch:
         clock = Clock()
-        batches = Batches(DataFolder(folder), server, Options(), Quotas(), clock=clock)
+        batches = Batches(DataFolder(folder), server, options or Options(), Quotas(), clock=clock)
+        try:
+            return await during(batches, clock)
+        finally:
+            await batches.close()
+
+    return asyncio.run(asyncio.wait_for(life(), 60))
+
+
+def run(
+    folder: Path,
+    server: FakeServer,
+    ids: list[str],
+    during: Callable[[Batches, Clock, Batch], Any] = ok,
+    *,
+    options: Options | None = None,
+    begin: float = 1000.0,
+    after: Callable[[Batches, Clock, Batch], Awaitable[None]] | None = None,
+    **fields: Any,
+) -> Batch:
+    """The batch of these lines when it has ended. `during` is called when it has been created, `after` at its end."""
+
+    async def life(batches: Batches, clock: Clock) -> Batch:
+        clock.now = begin
         upload = await batches.upload("")
         for id in ids:
             line = {"custom_id": id, "method": "POST", "url": _URL, "body": {"n": id}}
             await upload.write(json.dumps(line).encode() + b"\n")
         file = await upload.finish("in.jsonl")
-        new = NewBatch(dialect="openai", endpoint=_URL, input_file=file.id, window="1h", seconds=3600)
+        given: dict[str, Any] = {"window": "1h", "seconds": 3600} | fields
+        new = NewBatch(dialect="openai", endpoint=_URL, input_file=file.id, **given)
         batch = await batches.create("", new)
         while not batch.has_ended:
             await asyncio.sleep(0.002)
@@ -90,10 +117,11 @@ def run(folder: Path, server: FakeServer, ids: list[str], during: Callable[[Batc
             result = during(batches, clock, batch)
             if asyncio.iscoroutine(result):
                 await result
-        await batches.close()
+        if after is not None:
+            await after(batches, clock, batch)
         return batch
 
-    return asyncio.run(asyncio.wait_for(life(), 60))
+    return with_batches(folder, server, life, options)
 
 
 def lines_of(folder: Path, file: str) -> dict[str, dict[str, Any]]:
@@ -203,3 +231,47 @@ def test_lines_that_were_not_run_are_no_failures(tmp_path: Path) -> None:
 )
 def test_a_failure_is_read_from_any_reply(result: Result, expected: Failure) -> None:
     assert failure_of(result) == expected
+
+
+def test_lines_run_when_a_window_opens(tmp_path: Path) -> None:
+    noon = datetime(2026, 1, 5, 12, 0).timestamp()
+    server = FakeServer(ok)
+
+    def look(batches: Batches, clock: Clock, batch: Batch) -> None:
+        if "batches.windows" in (batches.waiting_for(batch.id) or ""):
+            assert server.runs == {}
+            clock.now = noon + 10.5 * 3600
+
+    options = Options(windows=(Window.parse("22:00-06:00"),))
+    batch = run(tmp_path, server, ["a"], look, options=options, begin=noon, seconds=86400)
+    assert (batch.status, batch.completed_at) == ("completed", noon + 10.5 * 3600)
+
+
+def test_a_model_is_loaded_when_no_other_is_in_use(tmp_path: Path) -> None:
+    server = FakeServer(ok)
+    server.model = ModelView(loaded=False, others_busy=True)
+
+    def look(batches: Batches, clock: Clock, batch: Batch) -> None:
+        if "another model is in use" in (batches.waiting_for(batch.id) or ""):
+            assert server.runs == {}
+            server.model = ModelView(loaded=False)
+
+    assert run(tmp_path, server, ["a", "b"], look).status == "completed"
+    assert server.most_running == 1, "the first line loads it"
+
+
+def test_results_are_deleted_when_they_expire(tmp_path: Path) -> None:
+    async def later(batches: Batches, clock: Clock, batch: Batch) -> None:
+        kept = await batches.file("", batch.output_file)
+        assert kept.expires_at == (batch.completed_at or 0) + 7200
+        assert (tmp_path / "files" / batch.output_file).exists()
+        clock.now = kept.expires_at
+        left = [batch.output_file]
+        while batch.output_file in left:
+            await asyncio.sleep(0.01)
+            left = [file.id for file in (await batches.files("", Page(), None))[0]]
+        assert left == [batch.input_file], "the input is kept"
+        assert not (tmp_path / "files" / batch.output_file).exists()
+
+    batch = run(tmp_path, FakeServer(ok), ["a"], after=later, keep_results=7200)
+    assert batch.status == "completed"

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from paddock.batches.active import Options
 from paddock.batches.records import Batch, NewBatch
-from paddock.batches.service import Batches, Quotas
+from paddock.batches.service import Batches
 from paddock.batches.validation import Check
 from paddock.errors import AuthenticationError, QuotaExceeded
-from paddock.storage import DataFolder
-from tests.batches.test_runner import Clock, FakeServer, lines_of, ok
+from tests.batches.test_runner import Clock, FakeServer, lines_of, ok, with_batches
 
 _URL = "/v1/messages"
 
@@ -55,19 +53,6 @@ async def ended(batches: Batches, batch: Batch) -> Batch:
     return batch
 
 
-def with_batches(
-    folder: Path, server: FakeServer, during: Callable[[Batches], Awaitable[Batch]], options: Options | None = None
-) -> Batch:
-    async def life() -> Batch:
-        batches = Batches(DataFolder(folder), server, options or Options(), Quotas(), clock=Clock())
-        try:
-            return await during(batches)
-        finally:
-            await batches.close()
-
-    return asyncio.run(asyncio.wait_for(life(), 60))
-
-
 @pytest.mark.parametrize(
     ("event", "code"),
     [("model", "model_not_found"), ("key", "invalid_api_key"), ("input", "input_lost"), ("cancel", "batch_cancelled")],
@@ -75,7 +60,7 @@ def with_batches(
 def test_every_request_of_a_batch_that_is_never_run_has_a_result(tmp_path: Path, event: str, code: str) -> None:
     server = Changing()
 
-    async def during(batches: Batches) -> Batch:
+    async def during(batches: Batches, _: Clock) -> Batch:
         batch = await create(batches, 1200)
         # The runner has not begun: it validates in a task of its own.
         assert (batch.status, batch.total) == ("validating", 1200)
@@ -90,7 +75,7 @@ def test_every_request_of_a_batch_that_is_never_run_has_a_result(tmp_path: Path,
                 await batches.cancel("", batch.id, "anthropic")
         return await ended(batches, batch)
 
-    batch = with_batches(tmp_path, server, during)
+    batch = with_batches(tmp_path, server, during, None)
     assert server.runs == {}
     errors = lines_of(tmp_path, batch.error_file)
     assert errors.keys() == {f"id-{number}" for number in range(1200)}
@@ -102,7 +87,7 @@ def test_every_request_of_a_batch_that_is_never_run_has_a_result(tmp_path: Path,
 def test_two_batches_at_once_do_not_both_take_the_last_of_the_quota(tmp_path: Path) -> None:
     server = FakeServer(lambda *_: None)
 
-    async def during(batches: Batches) -> Batch:
+    async def during(batches: Batches, _: Clock) -> Batch:
         made = await asyncio.gather(*(create(batches, 2) for _ in range(2)), return_exceptions=True)
         refused = [one for one in made if not isinstance(one, Batch)]
         assert [type(one) for one in refused] == [QuotaExceeded]
@@ -116,7 +101,7 @@ def test_two_batches_at_once_do_not_both_take_the_last_of_the_quota(tmp_path: Pa
 
 
 def test_a_batch_is_not_counted_twice_while_it_is_validated(tmp_path: Path) -> None:
-    async def during(batches: Batches) -> Batch:
+    async def during(batches: Batches, _: Clock) -> Batch:
         return await ended(batches, await create(batches, 3))
 
     batch = with_batches(tmp_path, FakeServer(ok), during, Options(most_waiting=3))

@@ -15,7 +15,7 @@ import pytest
 
 from tests.forking import run_command
 from tests.gateway.test_batches import chat_line, client_of, finished, results, submit
-from tests.server import Server, wait_for
+from tests.server import Server, chat_body, wait_for
 from tests.tiers import full
 
 
@@ -173,7 +173,45 @@ def test_a_changed_model_ends_the_batch(tmp_path: Path, tiny_models: dict[str, P
         assert batch.errors is not None
         assert [error.code for error in batch.errors.data or ()] == ["model_changed"]
         assert results(client, batch.error_file_id)["a"]["error"]["code"] == "model_changed"
+        server.wait_for_line("the model of a batch has changed", allowed)
         assert client.batches.retrieve(allowed).status == "in_progress"
+        server.chat("x", model="small", max_tokens=1)  # loads it
+        assert finished(client, allowed).status == "completed"
+        assert results(client, client.batches.retrieve(allowed).output_file_id).keys() == {"a"}
+
+
+@pytest.mark.parametrize("may_load", ["always", "never"])
+def test_a_model_that_is_unloaded_in_the_middle(may_load: str) -> None:
+    """The lines are run again when the model is loaded: by the batch, or by somebody else."""
+    with Server("-m", "fake:delay=0.005", "-np", "2", "--batch-may-load", may_load) as server:
+        client = client_of(server)
+        server.chat("say: loaded")
+        id = submit(client, [chat_line(f"id-{n}", f"say: answer {n}") for n in range(60)]).id
+        wait_for_lines(client, id, 1)
+        assert server.client.post("/admin/unload", json={"model": "fake"}).json()["models"] == ["fake"]
+        if may_load == "never":
+            wait_for(lambda: "not loaded" in (extra(client, id)["waiting_for"] or ""), 30, "the reason")
+            assert server.workers() == []
+            assert done(client, id) < 60
+            server.chat("say: loaded again")
+        finished(client, id)
+        assert texts(client, id) == {f"id-{n}": f"answer {n}" for n in range(60)}
+
+
+def test_a_batch_waits_while_another_model_is_in_use(tmp_path: Path) -> None:
+    models = {"busy": {"path": "fake:delay=0.02"}, "quiet": {"path": "fake:"}}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_manager": {"models": models}, "batches": {"idle_seconds": 0}}))
+    with Server("--config", str(config)) as server:
+        client = client_of(server)
+        body = chat_body("say: " + "word " * 1000, model="busy", stream=True)
+        with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
+            lines = response.iter_lines()  # the stream is closed with it
+            next(lines)
+            id = submit(client, [chat_line("a", "say: x", model="quiet")]).id
+            wait_for(lambda: "another model is in use" in (extra(client, id)["waiting_for"] or ""), 30, "the reason")
+            assert len(server.workers()) == 1
+        assert finished(client, id).status == "completed"
 
 
 def test_a_missing_model_is_waited_for(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
