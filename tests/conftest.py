@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from paddock.fleet.catalogue.demo import find_demo
+from tests import tiny_hybrids
 from tests import tiny_models as tiny
 from tests.server import Server
 from tests.tiers import register_profiles, start_order
@@ -77,6 +78,9 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "sliding_window": tiny.sliding_window,
         "recurrent": tiny.recurrent,
         "hybrid": tiny.hybrid,
+        "delta_net": tiny_hybrids.delta_net,
+        "mamba2": tiny_hybrids.mamba2,
+        "convolution": tiny_hybrids.convolution,
         "embedding": tiny.embedding,
         "reranking": tiny.reranking,
     }

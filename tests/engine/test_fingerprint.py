@@ -45,6 +45,13 @@ def test_options_that_change_a_state_change_its_origin(tmp_path: Path, change: d
     assert changed.arithmetic == plain.arithmetic and changed.model == plain.model
 
 
+def test_earlier_states_change_only_the_last_bits(tmp_path: Path) -> None:
+    path = _model(tmp_path)
+    some, none = (_origin(path, max_rolled_back=most) for most in (4, 0))
+    assert some.arithmetic == f"{none.arithmetic.removesuffix(', kv_unified True')}, max_rolled_back 4, kv_unified True"
+    assert some.settings == none.settings
+
+
 def test_a_model_that_differs_in_its_middle_is_another_model(tmp_path: Path) -> None:
     path = _model(tmp_path)
     before = _origin(path).model

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ from hypothesis import strategies as st
 from paddock.engine.libllama import lib
 from paddock.engine.window_drafts import check_window, shorten_drafts
 from paddock.errors import DecodeFailed
-from paddock.types import Sampled, Span
+from paddock.types import Span
+from tests.engine.guessing import GuessingHarness
 from tests.engine.harness import Harness
-from tests.options import draft_params
 from tests.tiers import examples, full
 from tests.tiny_models import WINDOW
 
@@ -24,44 +23,6 @@ from tests.tiny_models import WINDOW
 EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "n_threads": 1}
 # The windowed layers have 256 cells then, which longer answers reuse.
 FEW_CELLS = {"n_ctx": 2048, "n_ubatch": 64, "chunk": 48}
-MOST = 7
-
-
-class _Guessing(Harness):
-    """Adds drafts to the spans that allow them: right, wrong, or first right and then wrong. Their lengths differ."""
-
-    def __init__(self, model: Path, right: dict[int, list[int]], **options: Any) -> None:
-        super().__init__(model, **options)
-        self._right = right
-        self._random = random.Random(0)
-        self.drafted = self.accepted = 0
-        self._decode, self.engine.decode = self.engine.decode, self._guess  # type: ignore[method-assign]
-
-    def _guess(self, spans: Sequence[Span], **kwargs: Any) -> list[Sampled | None]:
-        for span in spans:
-            if span.drafting is not None:
-                text = self._text(span)
-                length = self._random.randint(0, span.drafting.params.lookup)
-                good = self._random.randint(0, length)
-                span.draft = text[:good] + [self._random.randrange(5, 40) for _ in range(length - len(text[:good]))]
-                span.draft_source = "ngram"
-        results = self._decode(spans, **kwargs)
-        self.drafted += sum(result.drafted for result in results if result is not None)
-        self.accepted += sum(len(result.more) for result in results if result is not None)
-        return results
-
-    def _text(self, span: Span) -> list[int]:
-        """The tokens that will follow."""
-        assert span.drafting is not None
-        for id, answer in self._right.items():
-            if self._requests[id].tokens is span.drafting.tokens:
-                return answer[self._requests[id].produced :]
-        raise AssertionError("an unknown request")
-
-    def ask(self, id: int, *args: Any, **kwargs: Any) -> Any:
-        self._requests = getattr(self, "_requests", {})
-        self._requests[id] = super().ask(id, *args, draft=draft_params(lookup=MOST), **kwargs)
-        return self._requests[id]
 
 
 @pytest.mark.parametrize("kv_unified", [True, False], ids=["unified", "streams"])
@@ -83,7 +44,7 @@ def test_answers_past_the_window_are_the_same_with_any_drafts(
     ]
     expected = {id: plain.alone(id, **fields) for id, fields in enumerate(asked)}
     plain.close()
-    guessing = _Guessing(model, expected, **options)
+    guessing = GuessingHarness(model, expected, **options)
     for id, fields in enumerate(asked):
         guessing.ask(id, **fields)
         for _ in range(11):
@@ -98,7 +59,7 @@ def test_a_window_that_misses_tokens_fails_the_step(
     tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rather than to continue with a text that the model would not have written."""
-    harness = _Guessing(tiny_models["sliding_window"], {0: []}, **FEW_CELLS, **EXACT)
+    harness = GuessingHarness(tiny_models["sliding_window"], {0: []}, **FEW_CELLS, **EXACT)
     harness.ask(0, "the horse ", max_tokens=20)
     monkeypatch.setattr(lib, "llama_memory_seq_pos_min", lambda *_: 15)
     with pytest.raises(DecodeFailed, match="but its window starts at 15"):

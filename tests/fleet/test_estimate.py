@@ -16,7 +16,7 @@ from paddock.fleet.catalogue.gguf import Header, Tensor
 from paddock.fleet.catalogue.headers import read_header
 from paddock.fleet.memory.estimate import Estimate, estimate, estimate_draft
 from paddock.fleet.memory.fit import Fit, Freedom, Room
-from tests.options import engine_options
+from tests.options import engine_options, new_model
 from tests.tiers import full
 
 _BUFFER = re.compile(r"(KV|RS|compute|output) buffer size =\s*([\d.]+) MiB")
@@ -79,12 +79,38 @@ def test_draft_model(tiny_models: dict[str, Path], capsys: pytest.CaptureFixture
     assert estimated.host.compute == pytest.approx(computed, rel=0.3)
 
 
-@pytest.mark.parametrize("kind", ["llama", "sliding_window", "recurrent", "hybrid"])
+@pytest.mark.parametrize(
+    "kind", ["llama", "sliding_window", "recurrent", "hybrid", "delta_net", "mamba2", "convolution"]
+)
 @pytest.mark.parametrize("options", [{}, {"kv_unified": False}, {"flash_attn": "off"}], ids=str)
 def test_architectures(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str, options: dict[str, Any]
 ) -> None:
     _compare(tiny_models[kind], capsys, n_ctx=2048, **options)
+
+
+@pytest.mark.parametrize("kind", ["delta_net", "mamba2", "convolution"])
+def test_earlier_states(tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    four, *_ = _compare(tiny_models[kind], capsys, n_ctx=2048)
+    none, *_ = _compare(tiny_models[kind], capsys, n_ctx=2048, max_rolled_back=0)
+    one, *_ = _compare(tiny_models[kind], capsys, n_ctx=2048, max_rolled_back=1)
+    assert four.host.cache - none.host.cache == 4 * (one.host.cache - none.host.cache) > 0
+
+
+@pytest.mark.parametrize(("parallel", "most"), [(1, 4), (4, 3), (16, 1), (64, 0)])
+def test_earlier_states_take_at_most_a_quarter_of_the_weights(
+    tiny_models: dict[str, Path], parallel: int, most: int
+) -> None:
+    path = tiny_models["delta_net"]
+    completed = new_model("a", str(path)).completed
+    assert completed(engine_options(parallel=parallel)).max_rolled_back == most
+    assert completed(engine_options(parallel=parallel, max_rolled_back=0)).max_rolled_back == 0
+
+
+@pytest.mark.parametrize("kind", ["llama", "recurrent", "hybrid", "embedding"])
+def test_models_without_earlier_states(tiny_models: dict[str, Path], kind: str) -> None:
+    model = new_model("a", str(tiny_models[kind]))
+    assert model.completed(engine_options()).max_rolled_back == 0
 
 
 @pytest.mark.parametrize("unified", [True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import msgspec
 import pytest
@@ -46,6 +46,12 @@ def test_a_changed_setting_reaches_the_engine() -> None:
     assert (options.n_ctx, options.cont_batching, options.flash_attn) == (512, False, "off")
     assert (options.n_threads, options.verbose, options.draft.n_max) == (3, True, 7)
     assert (options.is_default_ctx, engine_options(ModelSettings(), verbose=False).is_default_ctx) == (False, True)
+
+
+@pytest.mark.parametrize("settings", [{"spec_type": "none"}, {"deterministic": True}], ids=str)
+def test_no_earlier_states_are_kept_where_nothing_is_drafted(settings: dict[str, Any]) -> None:
+    assert engine_options(ModelSettings(**settings), verbose=False).max_rolled_back == 0
+    assert engine_options(ModelSettings(), verbose=False).max_rolled_back > 0
 
 
 def test_the_folder_of_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server import Server, events, wait_for
+from tests.tiers import full
 
 # Without rounding to half precision a step of another shape gives the same text.
 EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-t", "1", "-c", "2048", "-np", "4")
@@ -120,6 +122,33 @@ def test_a_thinking_budget_ends_at_the_same_token(tiny_models: dict[str, Path]) 
                 assert answer["usage"]["completion_tokens_details"] == plain["usage"]["completion_tokens_details"]
                 accepted += answer["timings"].get("draft_n_accepted", 0)
         assert accepted > 100
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("delta_net", marks=full), "mamba2", pytest.param("convolution", marks=full)]
+)
+def test_hybrid_models_are_guessed_for(tiny_models: dict[str, Path], kind: str) -> None:
+    """Alone and several at a time, also after a prefix that was computed with guesses."""
+    bodies: list[dict[str, Any]] = [{"prompt": TEXT + more, "n_predict": 60, "ignore_eos": True} for more in ("", "a")]
+    bodies.append({**bodies[0], "temperature": 0.7, "seed": 3})
+    with Server("-m", str(tiny_models[kind]), "--spec-type", "none", *EXACT) as plain:
+        expected = [_post(plain, body) for body in bodies]
+    with Server("-m", str(tiny_models[kind]), "--spec-type", "ngram", *EXACT) as guessing:
+        answers = [_post(guessing, body) for body in bodies * 2]
+        with ThreadPoolExecutor() as threads:
+            answers += threads.map(lambda body: _post(guessing, body), bodies * 2)
+    assert [answer["content"] for answer in answers] == [answer["content"] for answer in expected] * 4
+    assert all("draft_n" not in answer["timings"] for answer in expected)
+    timings = [answer["timings"] for answer in answers]
+    assert sum(one.get("draft_n_accepted", 0) for one in timings) > 100
+    assert timings[3]["draft_n_accepted"] > 30, "the same answer is in the cache"
+
+
+@pytest.mark.parametrize("kind", [pytest.param("recurrent", marks=full), "hybrid"])
+def test_models_whose_state_cannot_be_set_back_are_not_guessed_for(tiny_models: dict[str, Path], kind: str) -> None:
+    with Server("-m", str(tiny_models[kind]), "--spec-type", "ngram", *EXACT) as server:
+        for _ in range(2):
+            assert "draft_n" not in _post(server, {"ignore_eos": True})["timings"]
 
 
 def test_an_unknown_type_is_refused_by_name(guessing: Server) -> None:

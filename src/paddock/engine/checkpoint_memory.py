@@ -52,6 +52,7 @@ class CheckpointMemory(PrefixMemory):
         self.snapshot = SnapshotSize()
         # Tokens outside the window are not copied, so a copy is in other cells and its last bits differ.
         self.has_exact_copies = window == 0
+        self._sets_back = bool(lib.llama_n_rs_seq(context))
 
     @property
     def bytes_per_token(self) -> int:
@@ -120,6 +121,15 @@ class CheckpointMemory(PrefixMemory):
                     del self._checkpoints[checkpoint]
         return [*copied, *super().apply(others)]
 
+    def roll_back(self, sequence: int, length: int) -> None:
+        """Remove the tokens from `length` on, which the last step has computed for this sequence in one micro-batch
+        with at least one token before them. The recurrent state is set back. Raises `DecodeFailed`.
+        """
+        if not lib.llama_memory_seq_rm(self._memory, sequence, self.positions.position(sequence, length), -1):
+            raise DecodeFailed(f"libllama could not set sequence {sequence} back to {length} tokens")
+        self.positions.forget(sequence, length)
+        self._expect(sequence, length)
+
     def view_pieces(self, pieces: Sequence[Piece]) -> _View:
         """Keys and values, and the checkpoint at their end."""
         *keys, end = pieces
@@ -180,7 +190,9 @@ class CheckpointMemory(PrefixMemory):
 
     def _forget(self, sequence: int, start: int = 0) -> None:
         position = self.positions.position(sequence, start)
-        if not lib.llama_memory_seq_rm(self._memory, sequence, position, -1):
+        # A recurrent state can at most be set back right after a step: see `roll_back`.
+        is_lost = self._sets_back and 0 < position < self._length(sequence)
+        if is_lost or not lib.llama_memory_seq_rm(self._memory, sequence, position, -1):
             # A recurrent state cannot be cut. Nothing was removed, so drop that state first.
             self._write_partial(sequence, self._nothing)
             lib.llama_memory_seq_rm(self._memory, sequence, position, -1)

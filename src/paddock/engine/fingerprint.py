@@ -42,7 +42,7 @@ def fingerprint(path: Path, options: EngineOptions, *, unified: bool, exact_batc
     digest = hashlib.sha256()
     digest.update(f"unified {unified} deterministic {options.deterministic} together {exact_batch > 1} ".encode())
     digest.update(f"{ENGINE} {lib.commit} build {library.info().build_id} samplers {PROFILE}".encode())
-    digest.update(repr([(name, getattr(options, name)) for name in _AFFECTS_BITS]).encode())
+    digest.update(repr([(name, getattr(options, name)) for name in _and_rollback(_AFFECTS_BITS, options)]).encode())
     digest.update(_sample(path))
     if options.mmproj:
         digest.update(repr(_projector(options)).encode())
@@ -59,7 +59,8 @@ def origin(
     tokens. Without them it has fewer bytes for each.
     """
     build = library.info().build_id
-    last_bits = [f"build {build}", *(f"{name} {getattr(options, name)}" for name in _LAST_BITS)]
+    names = _and_rollback(_LAST_BITS, options)
+    last_bits = [f"build {build}", *(f"{name} {getattr(options, name)}" for name in names)]
     settings = [
         f"{name} {value}" for name in _CHANGES_STATE if (value := getattr(options, name)) not in (None, [], False)
     ]
@@ -83,13 +84,18 @@ def decisive_options(
     """The effective options that decide the bytes of an answer, as JSON values, for receipts. `n_ctx` is the context of
     a request.
     """
-    values = {name: getattr(options, name) for name in (*_ALSO_SAID, *_AFFECTS_BITS)}
+    values = {name: getattr(options, name) for name in (*_ALSO_SAID, *_and_rollback(_AFFECTS_BITS, options))}
     values |= {"n_ctx": n_ctx, "kv_unified": unified, "flash_attn": "on" if flash_attn else "off"}
     values["exact_batch"] = exact_batch
     if options.mmproj:
         values["mmproj"] = _projector(options)
     said: dict[str, Any] = msgspec.to_builtins(values)
     return said
+
+
+def _and_rollback(names: tuple[str, ...], options: EngineOptions) -> tuple[str, ...]:
+    """Where states can be set back, libllama cuts a step into other micro-batches."""
+    return (*names, "max_rolled_back") if options.max_rolled_back else names
 
 
 def _projector(options: EngineOptions) -> list[Any]:

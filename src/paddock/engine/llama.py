@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from paddock.engine import library
 from paddock.engine.batch import Batch, padded_sizes, paired_sizes
+from paddock.engine.checkpoint_memory import CheckpointMemory
 from paddock.engine.device_selection import DeviceSelection, wants_selection
 from paddock.engine.devices import has_gpu_device
 from paddock.engine.draft import Drafter
@@ -40,6 +41,7 @@ from paddock.engine.placement import optimise_for_numa
 from paddock.engine.pooled import PooledContext
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.projector import Projector
+from paddock.engine.rollback import even_out, probe_rollback, wanted_states
 from paddock.engine.sampler import PROFILE, Sampler
 from paddock.engine.sequence_memory import SequenceMemory
 from paddock.engine.token_positions import TokenPositions
@@ -97,6 +99,7 @@ class LlamaEngine:
         room = int(params.n_ubatch) - int(params.n_seq_max)  # libllama reserves one output per sequence
         spare = max(min(_SPARE, room), 0) if self._unified and not has_indivisible_state(self._model) else 0
         params.n_seq_max += spare
+        params.n_rs_seq = wanted_states(self._model, options, int(params.n_ubatch))
         selects = wants_selection(options, is_on_gpu=not computes_on_cpu(self._model, options.n_gpu_layers))
         if selects:
             params.n_outputs_max_per_seq = n_batch  # the default allows no drafts beside samplers
@@ -115,6 +118,7 @@ class LlamaEngine:
         self._drafter: Drafter | None = None
         self._can_undo = False
         self._window = 0
+        self._max_rolled_back = 0
         self._n_ubatch = int(params.n_ubatch)
         self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
         self._positions = self._memory.positions
@@ -130,6 +134,7 @@ class LlamaEngine:
         self.media = self._projector
         if self._memory.reuse == "checkpoint" and has_removable_drafts(self._model):
             self._window = int(lib.llama_model_n_swa(self._model))
+        self._max_rolled_back = self._probe_rollback()
         self._drafter = self._open_drafter(n_ctx) if options.model_draft else None
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
@@ -139,7 +144,7 @@ class LlamaEngine:
             cells=int(lib.llama_n_ctx(self._context)),
             unified=self._unified,
             on_gpu=on_gpu,
-            rolls_back=self._window > 0,
+            max_rolled_back=sys.maxsize if self._window else self._max_rolled_back,
             delimiters=self.vocab.control_tokens if self._memory.reuse == "checkpoint" else frozenset(),
             idle_cells=self._probe_idle_cells(spare),
             spare_sequences=spare,
@@ -217,6 +222,8 @@ class LlamaEngine:
         cut_drafts(spans)
         if self._window:
             shorten_drafts(spans, n_ubatch=self._n_ubatch, unified=self._unified)
+        elif self._max_rolled_back:
+            even_out(spans, n_ubatch=self._n_ubatch, n_ctx=self._n_ctx, unified=self._unified)
         if exact and self.info.exact_batch > 1:
             sizes = paired_sizes(spans)
         elif self._pads:
@@ -236,12 +243,18 @@ class LlamaEngine:
         for span, size, result in zip(spans, sizes, results, strict=True):
             kept = len(span.tokens) + (len(result.more) if result is not None else 0)
             if size > kept:
-                self.apply([Forget(span.sequence, span.start + kept)])
-                if self._window:
-                    memory = lib.llama_get_memory(self._context)
-                    end = self._positions.position(span.sequence, span.start + kept)
-                    check_window(memory, span.sequence, end, self._window)
+                self._remove_drafts(span.sequence, span.start + kept)
         return results
+
+    def _remove_drafts(self, sequence: int, start: int) -> None:
+        if self._max_rolled_back:
+            assert isinstance(self._memory, CheckpointMemory), "as the probe found"
+            self._memory.roll_back(sequence, start)
+            return
+        self.apply([Forget(sequence, start)])
+        if self._window:
+            end = self._positions.position(sequence, start)
+            check_window(lib.llama_get_memory(self._context), sequence, end, self._window)
 
     def _sample_selected(self, spans: Sequence[Span]) -> list[Sampled | None] | None:
         """None: the step has whole rows, if need be after it was repeated."""
@@ -375,6 +388,17 @@ class LlamaEngine:
 
         return affordable_idle_cells(self._memory, decode, n_ctx=int(lib.llama_n_ctx(self._context)))
 
+    def _probe_rollback(self) -> int:
+        """How many of the newest tokens can be removed from a recurrent state."""
+        if not isinstance(self._memory, CheckpointMemory) or self._memory.reuse != "checkpoint":
+            return 0
+
+        def compute(span: Span) -> None:
+            self._batch.fill([span], n_vocab=self.vocab.size)
+            self._compute([span])
+
+        return probe_rollback(self._context, self._memory, compute, n_vocab=self.vocab.size)
+
     def _probe_exact_batch(self) -> int:
         """How many deterministic answers may share a step. 1 on a GPU: its attention splits the work by the longest
         context, and no probe covers every length.
@@ -408,8 +432,8 @@ class LlamaEngine:
     def _open_drafter(self, n_ctx: int) -> Drafter | None:
         """None, with a line in the log: the draft model cannot be used."""
         useless = ""
-        if self._memory.reuse != "prefix" and not self._window:
-            useless = "this model's memory cannot be cut, so wrong drafts cannot be removed"
+        if self._memory.reuse != "prefix" and not self._window and not self._max_rolled_back:
+            useless = "this model's memory cannot be cut and has no earlier states, so wrong drafts cannot be removed"
         elif self._options.deterministic:
             useless = "deterministic answers must not depend on drafts"
         if useless:

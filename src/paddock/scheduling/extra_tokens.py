@@ -56,10 +56,10 @@ class ExtraTokens:
         """Allow drafts for the generating requests, and guess what can be guessed. The draft model is slow, so it is
         used for few requests only, and while no prompt waits.
         """
-        if not plan.decodes or not self._shape.can_roll_back:
+        if not plan.decodes or not self._shape.most_drafted:
             return
         with_model = len(plan.spans) == plan.decodes <= self._draft_slots
-        allow_drafts(plan, room=room, n_ctx=self._n_ctx, with_model=with_model)
+        allow_drafts(plan, room=room, n_ctx=self._n_ctx, most=self._shape.most_drafted, with_model=with_model)
         self._speculation.propose(plan, cache, self._end_tokens, self._draft_tile(plan))
         for span in plan.spans:
             if span.draft and min(span.draft) < 0:  # an image followed the same text
@@ -83,9 +83,10 @@ class ExtraTokens:
                 first.padding = padding
 
 
-def allow_drafts(plan: Plan, *, room: int, n_ctx: int, with_model: bool) -> None:
-    """Set how many tokens may be drafted for each generating request: at most an equal part of the `room` that the
-    spans leave, and not past the end of the answer or the context. `with_model`: the draft model may be used.
+def allow_drafts(plan: Plan, *, room: int, n_ctx: int, most: int, with_model: bool) -> None:
+    """Set how many tokens may be drafted for each generating request: at most `most`, at most an equal part of the
+    `room` that the spans leave, and not past the end of the answer or the context. `with_model`: the draft model may be
+    used.
     """
     drafted = [
         (span, request, request.draft)
@@ -94,7 +95,7 @@ def allow_drafts(plan: Plan, *, room: int, n_ctx: int, with_model: bool) -> None
     ]
     if not drafted:
         return
-    each = (room - sum(len(span.tokens) for span in plan.spans)) // len(drafted)
+    each = min((room - sum(len(span.tokens) for span in plan.spans)) // len(drafted), most)
     for span, request, wanted in drafted:
         left = min(request.max_tokens - request.produced, n_ctx - len(request.tokens)) - 1
         n_max = min(wanted.n_max, each, left) if with_model and not request.media else 0

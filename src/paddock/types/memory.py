@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
 
 import msgspec
@@ -91,8 +92,10 @@ class CacheShape(msgspec.Struct, frozen=True):
     """Copy generated tokens to host memory too. False: computing them again is faster."""
     state_bytes: tuple[int, int] = (0, 0)
     """The size of the state that a copy goes through: a fixed part, and a part for each token. (0, 0): no buffer."""
-    rolls_back: bool = False
-    """The newest tokens of a running sequence can be removed again, although a prefix of it cannot be shared."""
+    max_rolled_back: int = 0
+    """So many of the newest tokens of a running sequence can be removed again, although a prefix of it cannot be
+    shared.
+    """
     part_tokens: int = 1 << 30
     """Unified cells are copied in parts of at most so many tokens, so that a small buffer is enough. A stream is
     restored as a whole.
@@ -106,9 +109,9 @@ class CacheShape(msgspec.Struct, frozen=True):
         return self.unified or self.saves_stream_parts
 
     @property
-    def can_roll_back(self) -> bool:
-        """Whether wrong drafts can be removed."""
-        return self.reuse == "prefix" or self.rolls_back
+    def most_drafted(self) -> int:
+        """How many drafted tokens a sequence may have in a step: wrong ones must be removed again."""
+        return sys.maxsize if self.reuse == "prefix" else self.max_rolled_back
 
     def buffer_for(self, tokens: int) -> int:
         """The size of the buffer for a copy of so many tokens, in units of `bytes_per_token`."""

@@ -123,6 +123,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     cache_type_k_draft: CacheType | None
     cache_type_v_draft: CacheType | None
     draft: DraftParams
+    max_rolled_back: int
+    """The most tokens that recurrent states can be set back by. Each token takes one more copy of all states."""
     mmproj: str
     """The file of the multimodal projector; empty: none, so prompts are text only."""
     mmproj_auto: bool

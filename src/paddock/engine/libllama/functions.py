@@ -82,6 +82,7 @@ REQUIRED: Mapping[str, Signature] = {
     "llama_n_batch": (c_uint32, (_CONTEXT,)),
     "llama_n_ctx": (c_uint32, (_CONTEXT,)),
     "llama_n_ctx_seq": (c_uint32, (_CONTEXT,)),
+    "llama_n_rs_seq": (c_uint32, (_CONTEXT,)),
     "llama_n_seq_max": (c_uint32, (_CONTEXT,)),
     "llama_numa_init": (None, (c_int,)),
     "llama_print_system_info": (c_char_p, ()),

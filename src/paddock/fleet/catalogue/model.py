@@ -19,7 +19,14 @@ from paddock.fleet.catalogue.headers import read_headers
 from paddock.fleet.catalogue.kinds import RequestedKind, kind_of, pooling_of, why_not_a_model
 from paddock.fleet.catalogue.projectors import is_projector_header, media_kinds
 from paddock.fleet.catalogue.sampling_metadata import sampling_defaults
-from paddock.fleet.memory.estimate import Estimate, Footprint, estimate, estimate_draft, estimate_projector
+from paddock.fleet.memory.estimate import (
+    Estimate,
+    Footprint,
+    affordable_rollback,
+    estimate,
+    estimate_draft,
+    estimate_projector,
+)
 from paddock.fleet.memory.fit import Freedom
 from paddock.types import EMBEDDING_POOLING, EngineOptions, MediaKind, ModelKind, Pooling
 
@@ -154,6 +161,15 @@ class Model:
         except (BrokenGGUF, OSError):
             return None
 
+    def completed(self, options: EngineOptions) -> EngineOptions:
+        """With the options that its header decides. Raises as `pooling` does."""
+        options = msgspec.structs.replace(options, pooling=self.pooling())
+        try:
+            most = 0 if self.is_fake or self.is_remote else affordable_rollback(self.header(), options)
+        except (BrokenGGUF, OSError):
+            most = 0
+        return msgspec.structs.replace(options, max_rolled_back=most)
+
     def kind(self) -> ModelKind | None:
         """What it is served for; None if it does not support the requested kind."""
         try:
@@ -234,7 +250,7 @@ class Model:
         if self.is_remote or self.problem() is not None:
             return None
         header, draft, projector = self.header(), self.draft_header(), self.projector_header()
-        options = msgspec.structs.replace(options, pooling=pooling_of(header, self.requested))
+        options = self.completed(options)
         gpu = gpu or bool(options.rpc)
         found = estimate(header, options, gpu=gpu)
         if projector is not None:

@@ -17,6 +17,8 @@ from paddock.types import DraftParams, EngineOptions
 
 _SET_LATER: dict[str, Any] = {"pooling": None, "adapters": (), "model_draft": "", "mmproj": "", "devices": ""}
 """Options that depend on the model's files, or on the replica."""
+# As many tokens as a draft model drafts by default. Each takes memory, which `memory/estimate.py` limits.
+_MOST_ROLLED_BACK = 4
 
 
 def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
@@ -55,6 +57,7 @@ def _computed(settings: ModelSettings) -> dict[str, Any]:
         "tensor_overrides": [*_tensor_overrides(settings), *of_first_layers(DENSE, settings.n_cpu_ffn)],
         "tensor_overrides_draft": _tensor_overrides(settings, "_draft"),
         "rope_freq_scale": 1 / settings.rope_scale if settings.rope_scale is not None else settings.rope_freq_scale,
+        "max_rolled_back": 0 if settings.spec_type == "none" or settings.is_deterministic else _MOST_ROLLED_BACK,
         "draft": DraftParams(
             settings.draft_max,
             settings.draft_min,

@@ -61,8 +61,8 @@ class Starter:
         model = state.model
         if not model.is_fake:
             await self._library.require()
-        pooling = await asyncio.to_thread(model.pooling)
-        options = msgspec.structs.replace(model.options, pooling=pooling, repack=self._repack and model.options.repack)
+        options = await asyncio.to_thread(model.completed, model.options)
+        options = msgspec.structs.replace(options, repack=self._repack and options.repack)
         if model.freedom.is_any and not model.is_fake:
             options = await self._fitted(state, options)
         if options.rpc:
@@ -72,7 +72,7 @@ class Starter:
             _log.warning("no prefixes are kept on disk", model=model.name, reason=problem)
             options = msgspec.structs.replace(options, cache_disk="")
         state.options = options
-        state.cache_limit = 0 if pooling is not None else options.cache_ram_bytes
+        state.cache_limit = 0 if options.pooling is not None else options.cache_ram_bytes
         options = msgspec.structs.replace(options, cache_ram_bytes=self._cache_share(state))
         worker = state.worker = self._spare.take(options)
         try:

@@ -50,6 +50,9 @@ _PERIODS = {
     )
     for name in names.split()
 }
+# Where libllama can set recurrent states back by some tokens. The copies for it take at most this part of the weights.
+_SET_BACK = ("lfm2", "lfm2moe", "nemotron_h", "nemotron_h_moe", "qwen35", "qwen35moe")
+_PART_FOR_STATES = 4
 # There it is the first of them and not the last.
 _WHOLE_FIRST = ("cohere2moe", "smallthinker")
 # Windows that libllama knows itself.
@@ -160,6 +163,18 @@ def estimate_projector(projector: Header, options: EngineOptions, *, gpu: bool) 
     return Estimate(Footprint(), stored + step, 0) if is_on_gpu else Estimate(stored + step, Footprint(), 0)
 
 
+def affordable_rollback(header: Header, options: EngineOptions) -> int:
+    """By how many tokens recurrent states can be set back: as many as the options allow, if that takes little memory
+    beside the weights.
+    """
+    model = _Model(header)
+    if not model.sets_back(options):
+        return 0
+    states = _Context.of(model, options).sequences * sum(map(model.state_bytes, range(model.n_layer)))
+    weights = model.inputs + sum(model.weights())
+    return min(options.max_rolled_back, weights // _PART_FOR_STATES // max(states, 1))
+
+
 def layer_count(header: Header) -> int:
     """The number of layers, counting the output as one."""
     return _Model(header).n_layer + 1
@@ -266,11 +281,10 @@ class _Model:
     # ── KV cache ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def cache(self, layer: int, context: _Context, options: EngineOptions) -> int:
-        parts = self._parts.get(layer, [])
-        recurrent = any(part.startswith(_RECURRENT) for part in parts)
-        size = context.sequences * self._state() * _FLOAT if recurrent else 0
+        parts, state = self._parts.get(layer, []), self.state_bytes(layer)
+        size = context.sequences * state * (1 + (options.max_rolled_back if self.sets_back(options) else 0))
         attends = any(part.startswith(_KEYS) for part in parts) or (
-            any(part.startswith("attn_qkv.") for part in parts) and not recurrent
+            any(part.startswith("attn_qkv.") for part in parts) and not state
         )
         if attends and self.has_cache and layer < self.n_layer - self._number("attention.shared_kv_layers"):
             keys, values = self._widths(layer)
@@ -281,6 +295,15 @@ class _Model:
             size += cells * stored_size(_CACHE_TYPES[options.cache_type_k], keys)
             size += cells * stored_size(_CACHE_TYPES[options.cache_type_v], values)
         return size
+
+    def state_bytes(self, layer: int) -> int:
+        """The state of a sequence in this layer; 0: it is not recurrent."""
+        is_recurrent = any(part.startswith(_RECURRENT) for part in self._parts.get(layer, []))
+        return self._state() * _FLOAT if is_recurrent else 0
+
+    def sets_back(self, options: EngineOptions) -> bool:
+        """Whether earlier states are kept too."""
+        return self._architecture in _SET_BACK and not self._window and options.pooling is None
 
     @property
     def _window(self) -> int:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from paddock.fleet.catalogue.kinds import pooling_of
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.memory.estimate import estimate_projector
 from paddock.fleet.memory.fit import Fit, Fitted, Room
@@ -16,8 +13,7 @@ def fit_model(model: Model, room: Room) -> Fitted:
     """The options with which the model fits, as far as its settings leave them open. Reads the model's header, and
     raises as `Model.header` does.
     """
-    header = model.header()
-    options = msgspec.structs.replace(model.options, pooling=pooling_of(header, model.requested))
+    header, options = model.header(), model.completed(model.options)
     projector = model.projector_header()
     if projector is not None:
         taken = estimate_projector(projector, options, gpu=room.device is not None)
