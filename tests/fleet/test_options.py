@@ -48,10 +48,19 @@ def test_a_changed_setting_reaches_the_engine() -> None:
     assert (options.is_default_ctx, engine_options(ModelSettings(), verbose=False).is_default_ctx) == (False, True)
 
 
-@pytest.mark.parametrize("settings", [{"spec_type": "none"}, {"deterministic": True}], ids=str)
-def test_no_earlier_states_are_kept_where_nothing_is_drafted(settings: dict[str, Any]) -> None:
-    assert engine_options(ModelSettings(**settings), verbose=False).max_rolled_back == 0
-    assert engine_options(ModelSettings(), verbose=False).max_rolled_back > 0
+@pytest.mark.parametrize(
+    ("settings", "is_kept"),
+    [
+        ({}, False),
+        ({"spec_type": "none", "model_draft": "draft.gguf"}, False),
+        ({"spec_type": "ngram", "deterministic": True}, False),
+        ({"spec_type": "ngram"}, True),
+        ({"model_draft": "draft.gguf"}, True),
+    ],
+    ids=str,
+)
+def test_earlier_states_are_kept_if_guesses_were_asked_for(settings: dict[str, Any], is_kept: bool) -> None:
+    assert (engine_options(ModelSettings(**settings), verbose=False).max_rolled_back > 0) == is_kept
 
 
 def test_the_folder_of_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

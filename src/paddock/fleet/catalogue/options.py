@@ -57,7 +57,7 @@ def _computed(settings: ModelSettings) -> dict[str, Any]:
         "tensor_overrides": [*_tensor_overrides(settings), *of_first_layers(DENSE, settings.n_cpu_ffn)],
         "tensor_overrides_draft": _tensor_overrides(settings, "_draft"),
         "rope_freq_scale": 1 / settings.rope_scale if settings.rope_scale is not None else settings.rope_freq_scale,
-        "max_rolled_back": 0 if settings.spec_type == "none" or settings.is_deterministic else _MOST_ROLLED_BACK,
+        "max_rolled_back": _MOST_ROLLED_BACK if _keeps_states(settings) else 0,
         "draft": DraftParams(
             settings.draft_max,
             settings.draft_min,
@@ -66,6 +66,14 @@ def _computed(settings: ModelSettings) -> dict[str, Any]:
             priced=True,
         ).limited(settings.spec_type),
     }
+
+
+def _keeps_states(settings: ModelSettings) -> bool:
+    """Whether earlier recurrent states are kept, so that guesses can be removed. They take memory, and it was not
+    measured whether steps without guesses take longer: so only if guesses were asked for.
+    """
+    is_asked_for = settings.spec_type in ("ngram", "draft") or (settings.spec_type == "auto" and settings.model_draft)
+    return bool(is_asked_for) and not settings.is_deterministic
 
 
 def _number(layers: int | str) -> int:
