@@ -174,6 +174,7 @@ def test_a_change_of_the_model_is_allowed(tmp_path: Path, small: Path) -> None:
             os.utime(small, ns=(1, 1))
             for batch in (submitted, name):
                 server.wait_for_line("the model of a batch has changed", batch)
+            server.client.post("/admin/reload").raise_for_status()  # else the changed file is unloaded when noticed
             server.chat("hello", model="small", max_tokens=1)  # loads it
             assert run.stderr is not None
             told = run.stderr.read().decode()
