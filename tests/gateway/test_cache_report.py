@@ -83,6 +83,26 @@ def test_the_last_event_has_the_report(demo_server: Server, path: str) -> None:
     assert not any("cache_report" in json.dumps(event) for event in _streamed(demo_server, path, body))
 
 
+@pytest.mark.parametrize(
+    ("path", "prompt"),
+    [
+        ("/api/chat", {"messages": [{"role": "user", "content": "say: a chat of Ollama's"}]}),
+        ("/api/generate", {"prompt": "say: a prompt of Ollama's"}),
+    ],
+)
+def test_the_end_of_an_answer_in_ollamas_format_has_the_report(
+    fake_server: Server, path: str, prompt: dict[str, Any]
+) -> None:
+    body = {"model": "fake", **prompt}
+    report = _report(fake_server, path, body | {"stream": False})
+    assert sum(report["reused"].values()) + report["computed"] == report["prompt_tokens"]
+    lines = fake_server.client.post(path, json=body | {"cache_report": True}).text.splitlines()
+    *others, last = map(json.loads, lines)
+    assert last["done"] and last["cache_report"]["reason"] == "hit"
+    assert others and not any("cache_report" in line for line in others)
+    assert "cache_report" not in fake_server.client.post(path, json=body).text
+
+
 def test_with_usage_the_report_is_in_the_usage_chunk(fake_server: Server) -> None:
     options = {"cache_report": True, "stream_options": {"include_usage": True}}
     for path, body in ((CHAT, chat_body("say: usage")), ("/v1/completions", {"prompt": "say: usage"})):

@@ -11,6 +11,7 @@ import msgspec
 
 from paddock.fleet import Generation
 from paddock.gateway.dialects.ollama.durations import nanoseconds, now
+from paddock.gateway.dialects.ollama.requests import OllamaFields
 from paddock.gateway.dialects.ollama.schema import (
     AssistantMessage,
     CalledFunction,
@@ -19,7 +20,7 @@ from paddock.gateway.dialects.ollama.schema import (
     ToolCall,
     logprobs_of,
 )
-from paddock.gateway.generation.generations import Call, FinishedAnswer, collect
+from paddock.gateway.generation.generations import Call, FinishedAnswer, collect, one_cache_report
 from paddock.gateway.generation.parts import Parts
 from paddock.gateway.http.framing import NDJSON
 from paddock.types import TextLogprobs, Timings
@@ -32,9 +33,10 @@ Line = ChatLine | GenerateLine
 class Writer:
     """What both endpoints write alike. `name` is the model's name as it was requested."""
 
-    def __init__(self, name: str, began: float, generations: Sequence[Generation]) -> None:
+    def __init__(self, body: OllamaFields, name: str, began: float, generations: Sequence[Generation]) -> None:
         """`began` is when the request arrived, on the monotonic clock."""
         (self._generation,) = generations
+        self._body = body
         self._name = name
         self._began = began
 
@@ -82,6 +84,7 @@ class Writer:
             "prompt_eval_duration": nanoseconds(timings.prompt),
             "eval_count": answer.usage.completion_tokens,
             "eval_duration": nanoseconds(timings.generation),
+            "cache_report": one_cache_report(self._body, self._generation),
         }
 
     def _line(
@@ -121,8 +124,10 @@ class ChatWriter(Writer):
 class GenerateWriter(Writer):
     """With `has_context`, the end of the answer has the tokens of the whole exchange."""
 
-    def __init__(self, name: str, began: float, generations: Sequence[Generation], *, has_context: bool) -> None:
-        super().__init__(name, began, generations)
+    def __init__(
+        self, body: OllamaFields, name: str, began: float, generations: Sequence[Generation], *, has_context: bool
+    ) -> None:
+        super().__init__(body, name, began, generations)
         self._has_context = has_context
 
     def _ending(self, answer: FinishedAnswer, tokens: list[int]) -> dict[str, Any]:

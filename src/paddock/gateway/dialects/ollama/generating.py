@@ -49,7 +49,7 @@ CHAT: Final[Endpoint[Any]] = Endpoint(
     description="The next message of a conversation, as Ollama's API gives it. Without messages: load the model.",
     body=ChatRequest,
     parse=_parse_chat,
-    answer=lambda body, model, generations, receipt: ChatWriter(model, time.monotonic(), generations),
+    answer=lambda body, model, generations, receipt: ChatWriter(body, model, time.monotonic(), generations),
     trace_kind="chat",
     responses=(ChatLine,),
     events=(ChatLine,),
@@ -60,7 +60,7 @@ GENERATE: Final[Endpoint[Any]] = Endpoint(
     description="The answer to a prompt, as Ollama's API gives it. Without a prompt: load the model.",
     body=GenerateRequest,
     parse=lambda body, context: [],
-    answer=lambda body, model, generations, receipt: ChatWriter(model, time.monotonic(), generations),
+    answer=lambda body, model, generations, receipt: ChatWriter(body, model, time.monotonic(), generations),
     trace_kind="text_completion",
     responses=(GenerateLine,),
     events=(GenerateLine,),
@@ -94,7 +94,8 @@ def generating_routes(services: Services, resolver: Resolver) -> APIRouter:
         if body.truncate:
             body = await _truncated(request, fleet, body)
         endpoint = replace(
-            CHAT, answer=lambda body, model, generations, receipt: ChatWriter(named.asked, began, after(generations))
+            CHAT,
+            answer=lambda body, model, generations, receipt: ChatWriter(body, named.asked, began, after(generations)),
         )
         return await respond(request, fleet, endpoint, body, framing=NDJSON, field_names=_FIELD_NAMES)
 
@@ -143,7 +144,7 @@ def generating_routes(services: Services, resolver: Resolver) -> APIRouter:
             GENERATE,
             parse=parse,
             answer=lambda body, model, generations, receipt: GenerateWriter(
-                named.asked, began, after(generations), has_context=has_context
+                body, named.asked, began, after(generations), has_context=has_context
             ),
         )
         names = _FIELD_NAMES | {"messages": "prompt"}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from paddock.errors import PaddockError
-from paddock.types import TextLogprobs
+from paddock.types import CacheReport, TextLogprobs
 
 
 class Failure(msgspec.Struct):
@@ -57,6 +57,8 @@ class Metrics(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompt_eval_duration: int | msgspec.UnsetType = msgspec.UNSET
     eval_count: int | msgspec.UnsetType = msgspec.UNSET
     eval_duration: int | msgspec.UnsetType = msgspec.UNSET
+    cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
+    """Paddock's own, if the request asks for it."""
 
 
 class ChatLine(Metrics, kw_only=True):
