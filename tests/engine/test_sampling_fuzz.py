@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from copy import deepcopy
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -14,12 +17,14 @@ from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.candidates import Logits
 from paddock.engine.fake_vocab import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
+from paddock.engine.outputs import Outputs
 from paddock.engine.sampler import Sampler
-from paddock.types import Constraint, Sampled, SamplingParams
-from tests.engine.sampling import NAMES, changed
+from paddock.types import Constraint, Sampled, SamplingParams, Span
+from tests.engine.sampling import accepted_settings, changed, select_groups
 from tests.tiers import examples, full
 
 _N_VOCAB = 260
+_N_LARGE = 1055  # a device selects only from large vocabularies
 _LETTERS = b'ab01"{ \n'
 _SOURCE = GrammarSource(FakeVocab(), _N_VOCAB)
 _GRAMMARS = [
@@ -32,45 +37,7 @@ _GRAMMARS = [
     )
 ]
 _tokens = st.sampled_from(list(_LETTERS)) | st.integers(0, _N_VOCAB - 1)
-_shares = st.sampled_from([0.0, 5e-324, 0.05, 0.3, 0.95, 1.0])
-_factors = st.sampled_from([-100.0, 0.0, 1.0, 100.0])
-_large = st.sampled_from([0.0, 1e-300, 0.1, 1.0, 5.0, 1e30, 1e300])
-_counts = st.sampled_from([-1, 0, 1, 2, 40, 257, 10**6, 2**31 - 1])
-# The values that the HTTP API accepts.
-_SETTINGS: dict[str, st.SearchStrategy[Any]] = {
-    "temperature": _large,
-    "dynatemp_range": _large,
-    "dynatemp_exponent": _large,
-    "top_k": _counts,
-    "top_p": _shares,
-    "min_p": _shares,
-    "typical_p": _shares,
-    "top_n_sigma": st.sampled_from([-1.0, 0.0, 1e-300, 1.0, 1e300]),
-    "xtc_probability": _shares,
-    "xtc_threshold": _shares,
-    "repeat_last_n": _counts,
-    "repeat_penalty": st.sampled_from([0.01, 1.0, 1.3, 100.0]),
-    "presence_penalty": _factors,
-    "frequency_penalty": _factors,
-    "dry_multiplier": _large,
-    "dry_base": st.sampled_from([1.0, 1.0000001, 1.75, 1e300]),
-    "dry_allowed_length": st.sampled_from([0, 1, 2, 2**31 - 1]),
-    "dry_penalty_last_n": _counts,
-    "mirostat": st.integers(0, 2),
-    "mirostat_tau": _large,
-    "mirostat_eta": _large,
-    "min_keep": st.sampled_from([0, 1, 3, 2**31 - 1]),
-    "adaptive_target": st.sampled_from([-1.0, 0.0, 0.4, 1.0]),
-    "adaptive_decay": st.sampled_from([0.0, 0.9, 0.99]),
-    "samplers": st.lists(st.sampled_from((*NAMES, "adaptive_p")), max_size=12).map(tuple),
-    "logit_bias": st.lists(
-        st.tuples(_tokens, st.sampled_from([-math.inf, -math.inf, -1000.0, 2.5, 1000.0])), max_size=8
-    ).map(tuple),
-    "ignore_eos": st.booleans(),
-    "seed": st.integers(-(2**63), 2**64 - 1),
-    "n_probs": st.sampled_from([-1, 0, 3, 10**6]),
-    "post_sampling_probs": st.booleans(),
-}
+_SETTINGS = accepted_settings(_tokens)
 _WRONG = (np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 0.0)
 
 
@@ -106,12 +73,12 @@ def _sampler(params: SamplingParams, prompt: list[int], grammar: Grammar | None)
     )
 
 
-def _check(sampled: Sampled, sampler: Sampler, forbidden: Any) -> None:
+def _check(sampled: Sampled, sampler: Sampler, forbidden: Any = None, *, n_vocab: int = _N_VOCAB) -> None:
     if sampled.error is not None:
         # `sampling_failed` would be a bug.
         assert sampled.token is None and sampled.error.code in ("constraint_failed", "decode_failed"), sampled.error
         return
-    assert sampled.token is not None and 0 <= sampled.token < _N_VOCAB
+    assert sampled.token is not None and 0 <= sampled.token < n_vocab
     assert forbidden is None or not forbidden[sampled.token]
     assert sampled.token not in sampler.bias_ids[np.isneginf(sampler.bias)]
     if sampled.logprobs is not None:
@@ -157,12 +124,78 @@ def test_every_request_gets_an_allowed_token_or_its_own_error(
 
 
 @full
-@examples(500)
+@examples(2000)
 @_cases
 def test_many_settings_and_rows(
     requests: list[tuple[SamplingParams, list[int], Grammar | None]], steps: list[list[Logits]]
 ) -> None:
     _try(requests, steps)
+
+
+def _facts(sampled: Sampled) -> tuple[Any, ...]:
+    return sampled.token, sampled.logprobs, sampled.last, sampled.error and sampled.error.code
+
+
+def _alone(sampler: Sampler, rows: list[Logits]) -> Iterator[Sampled]:
+    """Token by token, until the answer ends."""
+    for row in rows:
+        (sampled,) = BatchSampler([sampler]).choose(row[None].copy())
+        yield sampled
+        if sampled.error is not None or sampled.last or sampled.token in FakeVocab.end_tokens:
+            return
+
+
+@examples(200)
+@given(
+    st.lists(_request(), min_size=2, max_size=2),
+    st.lists(st.lists(_row(), min_size=2, max_size=2), min_size=2, max_size=5),
+    st.lists(_tokens, min_size=2, max_size=2),
+    st.integers(0, 4),
+)
+def test_drafts_give_the_same_tokens_and_errors(
+    requests: list[tuple[SamplingParams, list[int], Grammar | None]],
+    steps: list[list[Logits]],
+    wrong: list[int],
+    right: int,
+) -> None:
+    """The first drafted tokens are right, and the next one may be wrong."""
+    rows = [list(own) for own in zip(*steps, strict=True)]
+    spans, expected = [], []
+    for request, own, other in zip(requests, rows, wrong, strict=True):
+        alone = list(_alone(_sampler(*request), own))
+        drafts = [one.token for one in alone[:right] if one.token is not None and one.token not in FakeVocab.end_tokens]
+        drafts = [*drafts, other][: len(own) - 1]
+        spans.append(Span(0, 0, [0], _sampler(*request), draft=drafts))
+        agreeing = takewhile(lambda pair: pair[0].token == pair[1], zip(alone, drafts, strict=False))
+        expected.append(alone[: 1 + len(list(agreeing))])
+    outputs = Outputs(None, _N_VOCAB)
+    every = np.stack([row for span, own in zip(spans, rows, strict=True) for row in own[: 1 + len(span.draft)]])
+    outputs.copied = lambda: every
+    for result, others in zip(outputs.sample(spans), expected, strict=True):
+        assert result is not None
+        assert [_facts(one) for one in (result, *result.more)] == [_facts(other) for other in others]
+
+
+@examples(500)
+@given(st.lists(_params(), min_size=1, max_size=3), st.integers(0, 2**32), st.data())
+def test_selected_rows_with_any_values(params: list[SamplingParams], seed: int, data: st.DataObject) -> None:
+    """The tokens are those of the whole rows, and never one whose logit is NaN. Or the whole rows are asked for."""
+    samplers = [sampler for one in params if (sampler := _sampler(one, [97] * 9, None)).is_selectable]
+    rows = np.random.default_rng(seed).normal(0, 4, (len(samplers), _N_LARGE)).astype(np.float32)
+    for value in data.draw(st.lists(st.sampled_from(_WRONG), max_size=2)):
+        rows[np.random.default_rng(seed + 1).random(rows.shape) < data.draw(st.sampled_from([0.001, 0.5, 1.0]))] = value
+    if not samplers or (selected := select_groups(rows, np.random.default_rng(seed))) is None:
+        return
+    others = deepcopy(samplers)
+    chosen = BatchSampler(samplers).choose_selected(selected)
+    if chosen is None:
+        assert not any(sampler.drawn for sampler in samplers)
+        return
+    for sampled, sampler, row in zip(chosen, samplers, rows, strict=True):
+        _check(sampled, sampler, n_vocab=_N_LARGE)
+        assert not np.isnan(row[sampled.token])
+    if not np.isnan(rows).any():
+        assert [one.token for one in chosen] == [other.token for other in BatchSampler(others).choose(rows)]
 
 
 class Panic(BaseException):

@@ -16,7 +16,7 @@ from paddock.engine.device_selection import Pause
 from paddock.engine.sampler import Sampler
 from paddock.engine.selected_rows import KEPT, RATIO, SelectedRows, group_size, is_selection_of, locate_groups
 from paddock.types import SamplingParams
-from tests.engine.sampling import changed, shares
+from tests.engine.sampling import changed, select_groups, shares
 from tests.tiers import examples
 
 _SETTINGS: dict[str, st.SearchStrategy[Any]] = {
@@ -49,28 +49,9 @@ def _samplers(draw: st.DrawFn, rows: Logits) -> list[Sampler]:
     return samplers
 
 
-def _select(rows: Logits, rng: np.random.Generator) -> SelectedRows | None:
-    """What a device does. Of equal groups it may choose any."""
-    count, n_vocab = rows.shape
-    size = group_size(n_vocab)
-    inner = size // RATIO
-    body = n_vocab - n_vocab % size
-    groups = rows[:, :body].reshape(count, -1, size)
-    best = _best(groups.max(axis=2), rng)
-    within = np.take_along_axis(groups, best[:, :, None], axis=1).reshape(count, -1, inner)
-    finer = _best(within.max(axis=2), rng)
-    chosen = np.take_along_axis(within, finer[:, :, None], axis=1)
-    return locate_groups(best, finer, chosen, rows[:, body:], size=size, n_vocab=n_vocab)
-
-
 def _part(selected: SelectedRows, which: list[int]) -> SelectedRows:
     groups, begins, tail, bound, n_vocab = selected
     return SelectedRows(groups[which], begins[which], tail[which], bound[which], n_vocab)
-
-
-def _best(maxima: Logits, rng: np.random.Generator) -> Any:
-    order = np.lexsort((rng.random(maxima.shape), -maxima), axis=1)
-    return order[:, :KEPT].astype(np.int32)
 
 
 @st.composite
@@ -87,7 +68,7 @@ def _rows(draw: st.DrawFn) -> Logits:
 def test_tokens_are_those_of_whole_rows(data: st.DataObject) -> None:
     rows = data.draw(_rows())
     samplers = data.draw(_samplers(rows))
-    selected = _select(rows, np.random.default_rng(data.draw(st.integers(0, 9))))
+    selected = select_groups(rows, np.random.default_rng(data.draw(st.integers(0, 9))))
     assert selected is not None
     for index, row in enumerate(rows):
         assert is_selection_of(_part(selected, [index]), row)
@@ -110,7 +91,7 @@ def test_tokens_are_those_of_whole_rows(data: st.DataObject) -> None:
 @given(st.data(), _rows(), st.integers(1, 60))
 def test_the_most_likely_of_selected_rows(data: st.DataObject, rows: Logits, k: int) -> None:
     """With biases, among the selected tokens. Ties by id."""
-    selected = _select(rows, np.random.default_rng(data.draw(st.integers(0, 9))))
+    selected = select_groups(rows, np.random.default_rng(data.draw(st.integers(0, 9))))
     assert selected is not None
     ordered = selected.ordered()
     pairs = sorted(
@@ -136,7 +117,7 @@ def test_usual_rows_are_decided(seed: int, n_vocab: int) -> None:
     """Logits of a model are almost never equal, so that a step is not repeated."""
     rng = np.random.default_rng(seed)
     rows = rng.permuted(np.linspace(-10, 10, n_vocab, dtype=np.float32)[None].repeat(3, axis=0), axis=1)
-    selected = _select(rows, rng)
+    selected = select_groups(rows, rng)
     assert selected is not None
     params = [SamplingParams(temperature=0), SamplingParams(seed=1), SamplingParams(top_k=60, seed=2)]
     assert BatchSampler([Sampler(one) for one in params]).choose_selected(selected) is not None
