@@ -72,4 +72,4 @@ def test_drafts_go_on_after_a_shift(tiny_models: dict[str, Path]) -> None:
 
 def _params(harness: Harness) -> Any:
     assert harness.engine.info.draft_slots > 0
-    return draft_params(p_min=0.0)
+    return draft_params(p_min=0.0, priced=False)

@@ -18,7 +18,7 @@ from tests.tiers import examples, full
 
 # Without rounding to half precision a step of another shape gives the same text.
 EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "n_threads": 1}
-ALL = draft_params(n_max=6, p_min=0, lookup=0)
+ALL = draft_params(n_max=6, p_min=0, lookup=0, priced=False)
 TEXTS = ["the horse ", "an old mare stands by the brook. " * 12, "in the end it is the other one " * 9]
 
 
@@ -95,7 +95,7 @@ def test_arrivals_and_cancellations_change_no_answer(
     drafting, plain = harnesses
     drafting.answers.clear()
     for id, (text, size, steps, temperature, cancelled) in enumerate(requests):
-        params = draft_params(n_max=1 + id, p_min=0.3 * (id % 3))
+        params = draft_params(n_max=1 + id, p_min=0.3 * (id % 3), priced=False)
         drafting.ask(id, text, max_tokens=size, temperature=temperature, draft=params)
         for _ in range(steps):
             drafting.step()

@@ -60,7 +60,13 @@ def test_drafts_of_different_lengths_are_padded_and_change_no_answer(tiny_models
     harness = _as_on_a_gpu(tiny_models["llama"], model_draft=str(tiny_models["llama"]))
     alone = [plain.alone(id, f"{id} is it", max_tokens=50, temperature=0.8) for id in range(2)]
     for id in range(2):
-        harness.ask(id, f"{id} is it", max_tokens=50, temperature=0.8, draft=draft_params(n_max=2 + 5 * id, p_min=0))
+        harness.ask(
+            id,
+            f"{id} is it",
+            max_tokens=50,
+            temperature=0.8,
+            draft=draft_params(n_max=2 + 5 * id, p_min=0, priced=False),
+        )
     harness.run()
     assert [harness.answers[id] for id in range(2)] == alone
     plain.close()

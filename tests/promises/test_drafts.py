@@ -123,7 +123,9 @@ def test_deterministic_requests_do_not_speculate(speculating: Server) -> None:
 
 @full
 def test_the_demo_model_as_its_own_draft(demo_model: Path) -> None:
-    with Server("-m", str(demo_model), "-md", str(demo_model), "-c", "2048", "--draft-p-min", "0.5") as server:
+    with Server(
+        "-m", str(demo_model), "-md", str(demo_model), "-c", "2048", "--draft-p-min", "0.5", "--spec-type", "draft"
+    ) as server:
         props = server.client.get("/props").json()["draft"]
         assert (props["model_path"], props["p_min"], props["answers"]) == (str(demo_model), 0.5, None)
         for question in ("What is the capital of France?", "List the days of the week."):
@@ -141,7 +143,7 @@ def test_the_demo_model_as_its_own_draft(demo_model: Path) -> None:
 def test_thinking_budget_with_a_draft_model(tiny_models: dict[str, Path]) -> None:
     """Drafts end where the budget does."""
     model = str(tiny_models["caller"])
-    with Server("-m", model, "-md", model, "-c", "1024", "--draft-p-min", "0") as server:
+    with Server("-m", model, "-md", model, "-c", "1024", "--draft-p-min", "0", "--spec-type", "draft") as server:
         asked: dict[str, Any] = {"enable_thinking": True, "max_tokens": 20, "temperature": 0}
         assert server.chat("Think.", **asked)["timings"]["draft_n"] > 0
         answer = server.chat("Think.", **asked, thinking_budget_tokens=7)

@@ -65,7 +65,7 @@ def test_every_answer_is_that_of_the_remaining_tokens(
     harness = Harness(
         n_ctx=_N_CTX, batch=batch, kv_unified=unified, whole=whole, cache_ram_bytes=ram, draft=draft, parallel=3
     )
-    drafting = draft_params() if draft else None
+    drafting = draft_params(priced=False) if draft else None
     requests = [
         harness.ask(id, text, size, shift=shift, draft=drafting) for id, (text, shift, size) in enumerate(asked)
     ]

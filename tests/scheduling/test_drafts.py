@@ -15,10 +15,11 @@ from tests.scheduling.harness import Harness, Texts, answer_alone
 
 RIGHT = 1000
 """So rarely wrong that no draft in these tests is wrong."""
-FOUR = draft_params(n_max=4, lookup=0)
+FOUR = draft_params(n_max=4, lookup=0, priced=False)
 
 Drafts = st.one_of(
-    st.none(), st.builds(draft_params, n_max=st.integers(0, 9), n_min=st.integers(0, 3), lookup=st.just(0))
+    st.none(),
+    st.builds(draft_params, n_max=st.integers(0, 9), n_min=st.integers(0, 3), lookup=st.just(0), priced=st.just(False)),
 )
 Requests = st.lists(
     st.tuples(Texts, st.sampled_from([1, 2, 7, 1000]), Drafts, st.booleans(), st.integers(0, 12)),
@@ -87,11 +88,11 @@ def test_drafted_tokens_are_cached() -> None:
 
 def test_drafts_do_not_pass_the_end_of_the_answer() -> None:
     harness = Harness(draft=RIGHT, n_ctx=60)
-    harness.ask(1, "a" * 10, max_tokens=4, draft=draft_params(n_max=20))
+    harness.ask(1, "a" * 10, max_tokens=4, draft=draft_params(n_max=20, priced=False))
     while (plan := harness.step()) is not None:
         assert all(len(span.draft) <= 2 for span in plan.spans), "a token and one after each draft"
     assert len(harness.text(1)) == 4
-    harness.ask(2, "b" * 50, draft=draft_params(n_max=20))
+    harness.ask(2, "b" * 50, draft=draft_params(n_max=20, priced=False))
     harness.run()
     assert (len(harness.text(2)), harness.finished[2, 0]) == (60 - 51, "length")
 

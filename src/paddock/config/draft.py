@@ -65,8 +65,9 @@ class DraftSettings(Section):
         Flag("--spec-type", metavar="none|ngram|draft|auto", convert=speculation_type),
     ] = "auto"
     """How several tokens are guessed and verified at once: `ngram` from earlier text, `draft` by the draft model,
-    `auto` by both, and from earlier text only while that saves time. The answer is the same. llama-server's names, such
-    as `ngram-mod,draft-simple`, are understood."""
+    `auto` by both, while that saves time. Guesses do not decide what is sampled. But a step with guesses has another
+    shape, which can change the last bits of the logits, and so the text; deterministic requests have no guesses.
+    llama-server's names, such as `ngram-mod,draft-simple`, are understood."""
     ngram_max: Annotated[
         int,
         Flag(

@@ -114,7 +114,7 @@ class DraftParams(msgspec.Struct, frozen=True):
         changes: dict[SpeculationType | None, dict[str, int]] = {
             "none": {"n_max": 0, "lookup": 0},
             "ngram": {"n_max": 0, "priced": False},
-            "draft": {"lookup": 0},
+            "draft": {"lookup": 0, "priced": False},
             "auto": {"priced": True},
         }
         return msgspec.structs.replace(self, **changes.get(type, {}))

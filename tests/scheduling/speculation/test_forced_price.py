@@ -15,7 +15,7 @@ from tests.options import draft_params
 from tests.scheduling.harness import Harness
 from tests.tiers import full
 
-AUTO = draft_params(lookup=32, priced=True)
+AUTO = draft_params(n_max=0, lookup=32, priced=True)  # no draft model
 
 
 def _plan(answers: int, params: DraftParams, *, constrained: bool = True) -> Plan:

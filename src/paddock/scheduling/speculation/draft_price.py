@@ -17,8 +17,6 @@ _MEMORY = 48
 _COMPARED, _RECENT = 3, 32
 # A step with drafts that took less than this part of those was not faster: they were disturbed.
 _DISTURBED = 0.85
-# A token costs no more than this. What took longer was disturbed.
-_MOST_COST = 1.5
 # The time of a step without drafts is the median of so many.
 _PLAIN_MEMORY = 7
 # Costs are known after so many measurements. Until then, steps without drafts come first.
@@ -32,8 +30,8 @@ _MARGIN = 0.02
 # This part of the time may be lost by drafts that do not pay. It is also the time for finding out whether they do now.
 _ALLOWANCE = 0.01
 # Where drafts do not seem to pay, one token is tried after so many steps, and each time after twice as many as the time
-# before. It must have at least this chance.
-_TRY_SOON, _TRY_LATE, _TRIED_CHANCE = 8, 128, 0.5
+# before.
+_TRY_SOON, _TRY_LATE = 8, 128
 # The time of so many steps may be lost at first, and later at most that of so many that were saved.
 _FIRST_SAVED, _MOST_SAVED = 3.0, 20.0
 
@@ -99,7 +97,11 @@ class DraftPrice:
     chances are.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, least_tried: float = 0.5, most_cost: float = 1.5) -> None:
+        """Where drafts do not seem to pay, one is tried at times, if it has at least the chance `least_tried`. No token
+        costs more than `most_cost` steps: what took longer was disturbed.
+        """
+        self._least_tried, self._most_cost = least_tried, most_cost
         self._plain: dict[int, _Plain] = {}
         self._costs: dict[tuple[int, int], _Recent] = {}
         self._any_cost = _Recent(_MEMORY)
@@ -151,7 +153,7 @@ class DraftPrice:
                 best = self.tile.drafted
         if best:
             self._wait = _TRY_SOON
-        elif is_comparable and self._undrafted >= self._wait and chances and chances[0] >= _TRIED_CHANCE:
+        elif is_comparable and self._undrafted >= self._wait and chances and chances[0] >= self._least_tried:
             self._wait = min(2 * self._wait, _TRY_LATE)
             return 1
         return best
@@ -167,11 +169,29 @@ class DraftPrice:
             return
         self._undrafted = 0
         plain.drafted += 1
-        compared = plain.recent(self._step)
-        if compared and (ratio := seconds / _median(compared)) >= _DISTURBED:
-            self._observe_cost(answers, drafted, min(ratio - 1, _MOST_COST * drafted))
+        if (ratio := self._ratio(plain, seconds)) is not None:
+            self._observe_cost(answers, drafted, min(ratio - 1, self._most_cost * drafted))
         # Without drafts, the accepted tokens would have taken more steps.
         self._save(accepted / answers - self._cost(answers, drafted) + _ALLOWANCE)
+
+    def observe_vain(self, answers: int, seconds: float) -> None:
+        """A step took so long in which a draft model had no draft: it still computes the text, or is not sure enough.
+        So what was tried is not known yet, and is tried again sooner.
+        """
+        self._step += 1
+        self._undrafted = min(self._undrafted, _TRY_LATE * 3 // 4)
+        plain = self._plain.setdefault(answers, _Plain())
+        plain.drafted += 1
+        # What this step took counts: the model may have to read much more than in those before.
+        ratio = self._ratio(plain, seconds)
+        cost = min(max(ratio - 1, 0.0), self._most_cost) if ratio is not None else _ASSUMED
+        self._save(_ALLOWANCE - cost)
+
+    def _ratio(self, plain: _Plain, seconds: float) -> float | None:
+        """How many times as long as steps without drafts near it this step took. None: not known."""
+        compared = plain.recent(self._step)
+        ratio = seconds / _median(compared) if compared else 0.0
+        return ratio if ratio >= _DISTURBED else None
 
     def _observe_cost(self, answers: int, drafted: int, cost: float) -> None:
         if drafted == self.tile.drafted:

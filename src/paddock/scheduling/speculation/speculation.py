@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from heapq import heapify, heapreplace
@@ -17,7 +18,7 @@ from paddock.scheduling.speculation.acceptance import Acceptance, ModelAcceptanc
 from paddock.scheduling.speculation.draft_price import DraftPrice, Tile
 from paddock.scheduling.speculation.guesser import Guess, Guesser
 from paddock.scheduling.speculation.ngrams import NgramIndex, PromptNgrams
-from paddock.types import Drafting, Sampled, Span
+from paddock.types import Drafting, DraftSource, Sampled, Span
 
 # Each drafted token takes a row of logits as wide as the vocabulary: at most this many of them in a step.
 _MOST_ROWS = 64
@@ -26,13 +27,17 @@ _ANSWERS_PER_REST, _LONGEST_REST = 8, 4
 
 
 class Speculation:
-    """Drafts by lookup. They never change an answer: the engine samples every token as it would without them."""
+    """Drafts by lookup, and permission for those of the engine: of a grammar or a draft model. They never change an
+    answer: the engine samples every token as it would without them.
+    """
 
     def __init__(self) -> None:
         self._acceptance = ModelAcceptance()
         self._prompts: WeakValueDictionary[int, PromptNgrams] = WeakValueDictionary()
         """By the id of the request, for its other answers."""
         self.price = DraftPrice()
+        # Only a draft tells how good the draft model is. For one token it may have to read many before.
+        self.model_price = DraftPrice(least_tried=0.0, most_cost=64.0)
         self._resting = 0
         """For so many steps more, guesses that have to pay are not looked for."""
 
@@ -67,21 +72,31 @@ class Speculation:
         constrained = [span for span, request, params in allowed if params.priced and request.is_constrained]
         if constrained:
             self._limit_forced(plan.decodes, constrained)
+        self._limit_model(plan)
 
     def observe(self, plan: Plan, results: Sequence[Sampled | None], seconds: float) -> float:
         """A step took so long. Returns how much of this was for drafts, as far as known."""
         drafts = [result for result in results if result is not None and result.drafted]
         for result in drafts:
-            if result.draft_source == "grammar":
-                self._acceptance.observe_run("grammar", result.drafted, len(result.more))
-        drafted = sum(result.drafted for result in drafts)
-        if len(plan.spans) > plan.decodes:
-            self.price.interrupt(plan.decodes)
-            return min(self.price.draft_seconds(plan.decodes, drafted), seconds / 2) if drafted else 0.0
-        if any(result.draft_source == "model" for result in drafts):
-            return seconds  # the draft model took a part of it
-        self.price.observe(plan.decodes, drafted, sum(len(result.more) for result in drafts), seconds)
-        return max(seconds - self.price.plain(plan.decodes), 0.0) if drafted else 0.0
+            if result.draft_source in ("grammar", "model"):
+                self._acceptance.observe_run(result.draft_source, result.drafted, len(result.more))
+        answers, drafted = plan.decodes, sum(result.drafted for result in drafts)
+        accepted = sum(len(result.more) for result in drafts)
+        if len(plan.spans) > answers:
+            self.price.interrupt(answers)
+            self.model_price.interrupt(answers)
+            return min(self.price.draft_seconds(answers, drafted), seconds / 2) if drafted else 0.0
+        if any(map(_asks_model, plan.spans, results)):
+            # Beside other drafts, nobody knows which of them took the time.
+            if not drafted:
+                self.model_price.observe_vain(answers, seconds)
+            elif all(result.draft_source == "model" for result in drafts):
+                self.model_price.observe(answers, drafted, accepted, seconds)
+            return seconds
+        self.price.observe(answers, drafted, accepted, seconds)
+        if not drafted:
+            self.model_price.observe(answers, 0, 0, seconds)
+        return max(seconds - self.price.plain(answers), 0.0) if drafted else 0.0
 
     def _buy(self, answers: int, guesses: list[tuple[Span, Guess]]) -> bool:
         """Verify the most likely tokens of all guesses, as many as pay. False: none."""
@@ -108,14 +123,34 @@ class Speculation:
         """Grammars draft later, in the engine, so it is not known yet how many tokens they force. Let them draft as
         many as would pay. In a draft that is made already, forced tokens cost nothing more.
         """
-        chance, each = self._acceptance.chance("grammar"), _MOST_ROWS // len(spans)
-        chances = [chance**place for place in range(1, each + 1) for _ in spans]
-        most, more = divmod(self.price.count(answers, chances), len(spans))
-        for number, span in enumerate(spans):
+        most = self._affordable("grammar", self.price, answers, [_MOST_ROWS // len(spans)] * len(spans))
+        for span, count in zip(spans, most, strict=True):
             assert span.drafting is not None, "the caller checked"
-            params = span.drafting.params
-            limit = min(params.lookup, max(most + (number < more), len(span.draft)))
-            span.drafting = Drafting(span.drafting.tokens, msgspec.structs.replace(params, lookup=limit))
+            _limit(span, lookup=min(span.drafting.params.lookup, max(count, len(span.draft))))
+
+    def _limit_model(self, plan: Plan) -> None:
+        """The draft model drafts in the engine too, for the requests without another draft: as many tokens as would
+        pay.
+        """
+        asked = [
+            (span, span.drafting.params, 0 if span.draft else span.drafting.params.n_max)
+            for span in plan.spans
+            if span.drafting is not None and span.drafting.params.n_max
+        ]
+        if any(params.priced for _, params, _ in asked):
+            most = self._affordable("model", self.model_price, plan.decodes, [n_max for *_, n_max in asked])
+            for (span, params, _), count in zip(asked, most, strict=True):
+                if params.priced:
+                    _limit(span, n_max=count, n_min=min(params.n_min, count))
+
+    def _affordable(self, source: DraftSource, price: DraftPrice, answers: int, most: Sequence[int]) -> list[int]:
+        """How many tokens of this source pay in each span, of at most so many."""
+        chance = self._acceptance.chance(source)
+        places = [(place, index) for index, count in enumerate(most) for place in range(count)]
+        places.sort()
+        bought = places[: price.count(answers, [chance ** (place + 1) for place, _ in places])]
+        counts = Counter(index for _, index in bought)
+        return [counts[index] for index in range(len(most))]
 
     def _guesser(self, request: Request, cache: Cache) -> Guesser:
         """The one of this request. After a context shift it starts anew."""
@@ -139,3 +174,14 @@ class Speculation:
 
 def _set(span: Span, guess: Guess, count: int) -> None:
     span.draft, span.draft_source = list(guess.tokens[:count]), guess.source
+
+
+def _limit(span: Span, **limits: int) -> None:
+    assert span.drafting is not None, "it may draft"
+    span.drafting = Drafting(span.drafting.tokens, msgspec.structs.replace(span.drafting.params, **limits))
+
+
+def _asks_model(span: Span, result: Sampled | None) -> bool:
+    """Whether the draft model was asked for a draft: where there was no other one."""
+    is_allowed = span.drafting is not None and span.drafting.params.n_max > 0
+    return is_allowed and result is not None and result.draft_source in (None, "model")
