@@ -115,6 +115,26 @@ def test_an_answer_is_shown_in_its_slot_and_then_in_the_totals() -> None:
         assert stored["stored"]["used"] > 0
 
 
+def test_guessed_tokens_are_shown_in_the_slot_and_in_the_totals() -> None:
+    options = ("-m", "fake:draft=4,delay=0.02", "--spec-type", "draft", "-np", "1")
+    with Server(*options) as server, Viewer(server) as viewer:
+        with server.client.stream("POST", CHAT, json=chat_body("say: " + "x" * 200, stream=True)) as response:
+            stream = events(response)
+            next(stream)
+            models = viewer.until(lambda models: any(slot["accepted_tokens"] for slot in models["fake"]["slots"]))
+            (slot,) = busy_slots(models["fake"])
+            assert 0 < slot["accepted_tokens"] < slot["drafted_tokens"], "every fourth one is wrong"
+            *_, (_, last), _ = stream
+        timings = json.loads(last)["timings"]
+        totals = viewer.until(
+            lambda models: models["fake"]["totals"]["accepted_tokens"] >= timings["draft_n_accepted"]
+        )["fake"]["totals"]
+        assert (totals["drafted_tokens"], totals["accepted_tokens"]) == (
+            timings["draft_n"],
+            timings["draft_n_accepted"],
+        )
+
+
 def _is_written_back(tree: dict[str, Any]) -> bool:
     """All spans are in host memory, and no request runs: the tree does not change any more."""
     return all(node["stored"] and not node["hot"] for node in tree["nodes"])

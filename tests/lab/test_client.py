@@ -120,6 +120,13 @@ def test_without_usage_the_events_are_counted() -> None:
     assert (answer.tokens, answer.prompt_tokens, answer.cached_tokens) == (3, None, None)
 
 
+def test_guessed_tokens_are_those_of_the_timings() -> None:
+    reported = b'{"choices":[],"timings":{"predicted_n":9,"draft_n":8,"draft_n_accepted":6}}'
+    assert Answer(payloads=[*_EVENTS, reported]).drafted_tokens == (8, 6)
+    assert Answer(payloads=[*_EVENTS, b'{"choices":[],"timings":{"predicted_n":9}}']).drafted_tokens is None
+    assert Answer(payloads=_EVENTS).drafted_tokens is None
+
+
 def test_a_request_carries_the_key() -> None:
     head, _, body = _request(Address("h", 1, api_key=KEY), CHAT, {"n": 1}, "close").partition(b"\r\n\r\n")
     assert f"Authorization: Bearer {KEY}".encode() in head.split(b"\r\n")

@@ -423,6 +423,8 @@ export const TEXT = {
     processedOf: (count: string) => ` of ${count} processed`,
     processed: " processed · ",
     generated: "generated",
+    guessed: (drafted: string, accepted: string, share: string) =>
+      `guessed ${drafted}, accepted ${accepted} (${share})`,
     tree: "Prefix tree",
     treeOf: (model: string) => `Prefix tree of ${model}`,
     modelOfTree: "Model of the prefix tree",

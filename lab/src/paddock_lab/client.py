@@ -90,6 +90,13 @@ class Answer:
         return details.get("cached_tokens", self._last("timings").get("cache_n"))
 
     @property
+    def drafted_tokens(self) -> tuple[int, int] | None:
+        """Guessed tokens, and those of them that were accepted; None if the server reports none."""
+        timings = self._last("timings")
+        drafted, accepted = timings.get("draft_n"), timings.get("draft_n_accepted")
+        return None if drafted is None or accepted is None else (drafted, accepted)
+
+    @property
     def text(self) -> str:
         return "".join(text for kind, text in self.deltas if kind == "content")
 

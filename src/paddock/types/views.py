@@ -43,6 +43,9 @@ class SlotView(msgspec.Struct, frozen=True, array_like=True):
     """Processed prompt tokens, including cached ones."""
     cached_tokens: int = 0
     answered_tokens: int = 0
+    drafted_tokens: int = 0
+    """Guessed tokens of the answer, and those of them that were accepted."""
+    accepted_tokens: int = 0
     key: str = ""
     """The name of the request's key."""
 

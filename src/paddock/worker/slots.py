@@ -18,6 +18,8 @@ def slot_view(slot: Slot) -> SlotView:
         prompt_done=min(request.computed, request.given_size),
         cached_tokens=request.cached,
         answered_tokens=request.produced,
+        drafted_tokens=request.drafted,
+        accepted_tokens=request.accepted,
         key=request.key,
     )
 

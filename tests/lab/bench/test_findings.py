@@ -133,6 +133,19 @@ def test_a_busy_client_is_noted_once_for_its_worst_load() -> None:
     ]
 
 
+def test_guessed_tokens_are_shown_for_the_servers_that_report_them() -> None:
+    requests = [
+        *(_sample("a", 0.1, tokens=50, drafted=30, accepted=20) for _ in range(2)),
+        _sample("a", 0.1, tokens=50),
+        _sample("a", 0.1, kind="warm-up", tokens=50, drafted=40, accepted=40),
+        _sample("b", 0.1, tokens=50),
+    ]
+    table = _table(findings(requests, [], _rows(), ["a", "b"]), "Guessed tokens")
+    assert table.rows == [("x", "a", 60, 40, "67%", 150 / 110)]
+    none = findings(requests[-1:], [], _rows(), ["a", "b"])
+    assert all(table.title != "Guessed tokens" for table in none.tables)
+
+
 def test_no_measurements_give_no_findings() -> None:
     found = findings([], [], _rows(concurrency=[1, 2]), ["a", "b"])
     assert (found.summary, found.pictures, found.notes) == ([], [], [])

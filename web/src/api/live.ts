@@ -10,6 +10,9 @@ export interface Slot {
   prompt_done: number;
   cached_tokens: number;
   answered_tokens: number;
+  /** Guessed tokens of the answer, and those of them that were accepted. */
+  drafted_tokens: number;
+  accepted_tokens: number;
   /** The API key of the request, if the viewer may know it. */
   key: string | null;
 }
@@ -26,6 +29,9 @@ export interface Totals {
   prompt_tokens: number;
   cached_tokens: number;
   answered_tokens: number;
+  /** Guessed tokens, and those of them that were accepted. */
+  drafted_tokens: number;
+  accepted_tokens: number;
   preemptions: number;
   evictions: number;
 }

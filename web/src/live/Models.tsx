@@ -5,7 +5,7 @@ import type { LiveModel } from "../api/live";
 import { TEXT } from "../text";
 import { Slots } from "./Slots";
 import { state } from "./stream";
-import { bytes, count, counted, duration, percent } from "./words";
+import { bytes, count, counted, duration, guesses, percent } from "./words";
 
 /** Every model with its state. Models that use or need memory come first, the others are abbreviated. */
 export function Models() {
@@ -110,13 +110,15 @@ function LoadProgress({ model: { id, progress } }: { model: LiveModel }) {
   );
 }
 
-function factsOf({ kind, state, memory, gpu_memory, context, leaves_in }: LiveModel): string[] {
+function factsOf({ kind, state, memory, gpu_memory, context, leaves_in, totals }: LiveModel): string[] {
   const facts: string[] = [kind];
   const there = state === "loaded";
   const size = (amount: number) => (there ? bytes(amount) : TEXT.live.about(bytes(amount)));
   if (memory !== null) facts.push(size(memory));
   if (gpu_memory) facts.push(TEXT.live.onGpu(size(gpu_memory)));
   if (context !== null) facts.push(TEXT.live.context(count(context)));
+  const guessed = guesses(totals);
+  if (guessed !== null) facts.push(guessed);
   if (there && leaves_in !== null) facts.push(TEXT.live.unloadsIfIdle(duration(leaves_in)));
   return facts;
 }

@@ -1,7 +1,7 @@
 import "./slots.css";
 import type { LiveModel, Slot } from "../api/live";
 import { TEXT } from "../text";
-import { count } from "./words";
+import { count, guesses } from "./words";
 
 /** More idle slots than this are summarised in one line. */
 const IDLE_ROWS = 4;
@@ -70,7 +70,9 @@ function SlotBar({ slot }: { slot: Slot }) {
   );
 }
 
-function SlotWords({ slot: { state, prompt_tokens, prompt_done, cached_tokens, answered_tokens } }: { slot: Slot }) {
+function SlotWords({ slot }: { slot: Slot }) {
+  const { state, prompt_tokens, prompt_done, cached_tokens, answered_tokens } = slot;
+  const guessed = guesses(slot);
   const read = count(Math.max(0, prompt_done - cached_tokens));
   return (
     <span class="slot-words">
@@ -84,6 +86,7 @@ function SlotWords({ slot: { state, prompt_tokens, prompt_done, cached_tokens, a
       {state === "answer" && (
         <>
           <b class="answered">{count(answered_tokens)}</b> {TEXT.live.generated}
+          {guessed !== null && ` · ${guessed}`}
         </>
       )}
     </span>

@@ -7,6 +7,8 @@ export const NO_TOTALS: Totals = {
   prompt_tokens: 0,
   cached_tokens: 0,
   answered_tokens: 0,
+  drafted_tokens: 0,
+  accepted_tokens: 0,
   preemptions: 0,
   evictions: 0,
 };
@@ -19,6 +21,8 @@ export function aSlot(slot: Partial<Slot> = {}): Slot {
     prompt_done: 0,
     cached_tokens: 0,
     answered_tokens: 0,
+    drafted_tokens: 0,
+    accepted_tokens: 0,
     key: null,
     ...slot,
   };

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { bytes, counted, duration, listed, rate, seconds } from "./words";
+import { bytes, counted, duration, guesses, listed, rate, seconds } from "./words";
 
 test("sizes", () => {
   expect([0, 999, 1000, 1536, 98 * 2 ** 20, 1.5 * 2 ** 30, 2 ** 40].map(bytes)).toEqual([
@@ -20,4 +20,9 @@ test("numbers and lists", () => {
   expect([listed([]), listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])]).toEqual([
     ...["", "a", "a and b", "a, b and c"],
   ]);
+});
+
+test("guessed tokens", () => {
+  expect(guesses({ drafted_tokens: 1234, accepted_tokens: 1100 })).toBe("guessed 1,234, accepted 1,100 (89%)");
+  expect(guesses({ drafted_tokens: 0, accepted_tokens: 0 })).toBeNull();
 });

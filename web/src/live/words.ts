@@ -1,5 +1,8 @@
 /** Numbers as people read them. */
 
+import type { Totals } from "../api/live";
+import { TEXT } from "../text";
+
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 export function count(value: number): string {
@@ -41,6 +44,14 @@ export function duration(value: number): string {
 
 export function percent(share: number): string {
   return `${count(share * 100)}%`;
+}
+
+/** The guessed tokens of an answer or a model. Null: there are none. */
+export function guesses({
+  drafted_tokens: drafted,
+  accepted_tokens: accepted,
+}: Pick<Totals, "drafted_tokens" | "accepted_tokens">): string | null {
+  return drafted > 0 ? TEXT.live.guessed(count(drafted), count(accepted), percent(accepted / drafted)) : null;
 }
 
 /** `a`, `a and b`, `a, b and c`. */

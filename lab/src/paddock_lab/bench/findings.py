@@ -29,7 +29,7 @@ def findings(
     found = Findings(summary=[*_summary(samples, rows, servers), *_throughput_left(samples, rows, servers)])
     wanted, others = _ratios(samples, rows, servers)
     found.tables = [_loads(samples, labels, servers), *wanted, _first_tokens(samples, labels, servers), *others]
-    found.tables += _errors(samples, labels, servers)
+    found.tables += [*_guesses(samples, labels, servers), *_errors(samples, labels, servers)]
     found.notes = _notes(samples, labels, servers)
     found.pictures = pictures(samples, rows, servers)
     return found
@@ -131,6 +131,21 @@ def _ratios(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> tu
     titled = ((f"{first} compared with the others", wanted), ("Other figures", others_))
     in_this, in_that = ([Table(title, columns, found, note)] if found else [] for title, found in titled)
     return in_this, in_that
+
+
+def _guesses(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> list[Table]:
+    rows: list[tuple[Cell, ...]] = []
+    for label in labels:
+        for server in servers:
+            answered = samples.requests(label, server, *KINDS)
+            drafted, accepted = sum(one.drafted or 0 for one in answered), sum(one.accepted or 0 for one in answered)
+            if drafted:
+                tokens = sum(one.tokens for one in answered)
+                steps = max(tokens - accepted, 1)
+                rows.append((label, server, drafted, accepted, f"{accepted / drafted:.0%}", tokens / steps))
+    columns = ("load", "server", "drafted tokens", "accepted", "share", "tokens per step")
+    note = "As the server reports them. Tokens per step: of each answer; an accepted token needs no step of its own."
+    return [Table("Guessed tokens", columns, rows, note)] if rows else []
 
 
 def _errors(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> list[Table]:

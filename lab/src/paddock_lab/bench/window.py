@@ -32,6 +32,10 @@ class RequestResult:
     tokens: int = 0
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    drafted: int | None = None
+    """Guessed tokens, as the server reports them."""
+    accepted: int | None = None
+    """Those of them that were accepted."""
     times: Sequence[float] = ()
     """When tokens arrived, in seconds since the request was sent."""
     left: bool = False
@@ -193,6 +197,7 @@ class Window:
         finally:
             if on_event:
                 on_event(turn.output)
+        drafted, accepted = answer.drafted_tokens or (None, None)
         left = turn.leave_after is not None and answer.finish_reason is None
         self._record(
             RequestResult(
@@ -203,6 +208,8 @@ class Window:
                 len(answer.times) if left else answer.tokens,
                 answer.prompt_tokens,
                 answer.cached_tokens,
+                drafted,
+                accepted,
                 [round(each - answer.sent, 6) for each in answer.times],
                 left,
             )

@@ -17,6 +17,9 @@ class LiveSlot(msgspec.Struct, kw_only=True):
     """The prompt tokens that have been processed, including cached ones."""
     cached_tokens: int
     answered_tokens: int
+    drafted_tokens: int
+    """Guessed tokens of the answer, and those of them that were accepted."""
+    accepted_tokens: int
     key: str | None
     """The key of the request, if the viewer may see it."""
 
@@ -35,6 +38,9 @@ class LiveTotals(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     cached_tokens: int
     answered_tokens: int
+    drafted_tokens: int
+    """Guessed tokens, and those of them that were accepted. Of local workers."""
+    accepted_tokens: int
     preemptions: int
     evictions: int
 
