@@ -151,6 +151,18 @@ def test_models_whose_state_cannot_be_set_back_are_not_guessed_for(tiny_models: 
             assert "draft_n" not in _post(server, {"ignore_eos": True})["timings"]
 
 
+def test_a_request_limits_the_length_of_guesses(tiny_models: dict[str, Path]) -> None:
+    with Server("-m", str(tiny_models["llama"]), "--spec-type", "ngram", *EXACT) as server:
+        _post(server, {"ignore_eos": True})
+        most, one, none = (
+            _post(server, {"ignore_eos": True, "speculative.ngram_size_m": size})["timings"]
+            for size in (2**31 - 1, 1, 0)
+        )
+        assert most["draft_n_accepted"] > 90
+        assert 50 < one["draft_n_accepted"] <= 60, "at most every second token is a guess"
+        assert "draft_n" not in none
+
+
 def test_an_unknown_type_is_refused_by_name(guessing: Server) -> None:
     response = guessing.client.post("/completion", json={"prompt": "a", "speculative.type": "draft-mtp"})
     assert response.status_code == 400

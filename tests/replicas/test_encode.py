@@ -141,6 +141,7 @@ def test_generation_options() -> None:
         min_indent=4,
         max_seconds=1.5,
         draft_n_max=3,
+        draft_ngram_size_m=12,
         constraint=Constraint("gbnf", 'root ::= "a"', "grammar"),
     )
     assert (
@@ -155,6 +156,7 @@ def test_generation_options() -> None:
             "n_indent": 4,
             "t_max_predict_ms": 1500,
             "speculative.n_max": 3,
+            "speculative.ngram_size_m": 12,
             "grammar": 'root ::= "a"',
         }.items()
     )

@@ -183,7 +183,7 @@ def _generation(request: GenerateRequest, *, paddock: bool, deterministic: bool)
     for name in ("return_tokens", "timings_per_token"):
         if getattr(request, name) and not (name == "return_tokens" and isinstance(request.prompt, ChatPrompt)):
             body[name] = True
-    for name in ("type", "n_max", "n_min", "p_min"):
+    for name in ("type", "n_max", "n_min", "p_min", "ngram_size_m"):
         if (value := getattr(request, f"draft_{name}")) is not None:
             body[f"speculative.{name}"] = value
     return body

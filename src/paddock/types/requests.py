@@ -68,6 +68,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """This field and the next two override `DraftParams`; None: the model's setting."""
     draft_n_min: int | None = None
     draft_p_min: float | None = None
+    draft_ngram_size_m: int | None = None
+    """The most tokens to guess at once without a draft model, if the model allows as many."""
     origin: Origin = Origin()
     request_id: str = ""
     """The id in logs and headers."""

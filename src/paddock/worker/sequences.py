@@ -91,6 +91,8 @@ def _draft(request: GenerateRequest, default: DraftParams) -> DraftParams | None
     n_max, lookup = default.n_max, default.lookup
     if request.draft_n_max is not None:
         n_max, lookup = (request.draft_n_max if most else 0 for most in (n_max, lookup))
+    if request.draft_ngram_size_m is not None:
+        lookup = min(lookup, request.draft_ngram_size_m)
     if not max(n_max, lookup):
         return None
     wanted = {"n_max": n_max, "lookup": lookup, "n_min": request.draft_n_min, "p_min": request.draft_p_min}

@@ -180,7 +180,11 @@ class GenerationFields(SamplingFields, ModelFields):
         "options": ({},),
         "think": (False,),
     }
-    without_effect = frozenset({"backend_sampling", "keep_alive", "n_cache_reuse", "priority"})
+    without_effect = frozenset(
+        {"backend_sampling", "keep_alive", "n_cache_reuse", "priority"}
+        # How long a repetition must be before its continuation is guessed is learned.
+        | {"speculative.ngram_size_n", "speculative.ngram_min_hits"}
+    )
 
     stream: bool = False
     sse_ping_interval: int | None = Field(None, ge=-1, le=LARGEST)
@@ -221,6 +225,8 @@ class GenerationFields(SamplingFields, ModelFields):
     """The most tokens that are guessed at once; 0: none. The answer does not depend on it."""
     draft_n_min: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_min")
     draft_p_min: float | None = Field(None, ge=0, le=1, alias="speculative.p_min")
+    draft_ngram_size_m: int | None = Field(None, ge=0, le=LARGEST, alias="speculative.ngram_size_m")
+    """The most tokens that are guessed at once from earlier text, at most as many as the model's `ngram_max`."""
 
     @property
     def stop_strings(self) -> list[str]:
@@ -272,6 +278,7 @@ class GenerationFields(SamplingFields, ModelFields):
             draft_n_max=self.draft_n_max,
             draft_n_min=self.draft_n_min,
             draft_p_min=self.draft_p_min,
+            draft_ngram_size_m=self.draft_ngram_size_m,
             job_id=self.job_id or "",
             **more,
         )
