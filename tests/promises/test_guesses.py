@@ -10,12 +10,33 @@ from typing import Any
 
 import pytest
 
-from tests.server import Server, events, wait_for
+from tests.server import Server, chat_body, events, wait_for
 from tests.tiers import full
 
 # Without rounding to half precision a step of another shape gives the same text.
 EXACT = ("-fa", "off", "-ctk", "f32", "-ctv", "f32", "-t", "1", "-c", "2048", "-np", "4")
 TEXT = "the horse and the brook and the horse and the brook and the horse and "
+
+_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "horses": {
+            "type": "array",
+            "minItems": 3,
+            "maxItems": 3,
+            "items": {
+                "type": "object",
+                "properties": {"name_of_the_horse": {"enum": ["Bella", "Star"]}, "drinks": {"type": "boolean"}},
+                "required": ["name_of_the_horse", "drinks"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["horses"],
+    "additionalProperties": False,
+}
+_HORSE = _SCHEMA["properties"]["horses"]["items"]
+_TOOL = {"type": "function", "function": {"name": "look_after_the_horse", "parameters": _HORSE}}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +69,9 @@ def _post(server: Server, body: dict[str, Any]) -> dict[str, Any]:
         {"repeat_penalty": 1.3, "repeat_last_n": 20},
         {"regex": "[a-z ]{60,90}"},
         {"cache_prompt": False},
+        {"json_schema": _SCHEMA, "n_predict": 200},
+        {"dry_multiplier": 0.8, "dry_allowed_length": 6, "dry_sequence_breakers": ["brook"]},
+        {"stop": ["qqq", "zz"], "ignore_eos": True},
     ],
     ids=str,
 )
@@ -60,6 +84,68 @@ def test_guesses_do_not_change_the_answer(plain: Server, guessing: Server, optio
             assert answer[name] == expected[name], name
         probs = [[entry["token"] for entry in one.get("completion_probabilities", ())] for one in (answer, expected)]
         assert probs[0] == probs[1]
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.8, "seed": 3}], ids=str)
+def test_several_answers_are_those_without_guesses(plain: Server, guessing: Server, options: dict[str, Any]) -> None:
+    body = {"prompt": TEXT, "n": 3, "max_tokens": 80, "temperature": 0} | options
+    answers = []
+    for server in (plain, guessing, guessing):
+        response = server.client.post("/v1/completions", json=body)
+        assert response.status_code == 200, response.text
+        answers.append([(choice["text"], choice["finish_reason"]) for choice in response.json()["choices"]])
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_tool_calls_are_those_without_guesses(tiny_models: dict[str, Path]) -> None:
+    """The frame of a call and its keys are forced, so nearly all of it is guessed."""
+    asked: dict[str, Any] = {
+        "tools": [_TOOL],
+        "tool_choice": "required",
+        "temperature": 0,
+        "max_tokens": 300,
+        "enable_thinking": False,
+    }
+    with Server("-m", str(tiny_models["caller"]), "--spec-type", "ngram", *EXACT[:-2], "-np", "1") as server:
+        for more in ({}, {"temperature": 0.8, "seed": 5}, {"stream": True}):
+            replies = [
+                _calls(server, chat_body(TEXT, **asked | more, **guesses))
+                for guesses in ({"speculative.n_max": 0}, {}, {})
+            ]
+            assert replies[0][0] == replies[1][0] == replies[2][0]
+            assert replies[0][0] and [drafted > 0 for _, drafted in replies] == [False, True, True]
+
+
+def _calls(server: Server, body: dict[str, Any]) -> tuple[list[Any], int]:
+    """The calls of an answer, or the pieces of them in its stream, and how many tokens were guessed."""
+    with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
+        if body.get("stream"):
+            parts = [json.loads(data) for _, data in events(response) if data != "[DONE]"]
+        else:
+            parts = [json.loads(response.read())]
+    assert response.status_code == 200, parts
+    messages = [choice.get("delta") or choice.get("message") or {} for part in parts for choice in part["choices"]]
+    calls = [call["function"] for message in messages for call in message.get("tool_calls") or ()]
+    return calls, sum(part.get("timings", {}).get("draft_n", 0) for part in parts)
+
+
+@full
+def test_preempted_answers_are_those_without_guesses(tiny_models: dict[str, Path]) -> None:
+    """Four long answers in cells for two: some are paused, and continue later."""
+    options = (*EXACT[:-4], "-c", "512", "-np", "4", "-kvu", "--metrics")
+    bodies = [{"prompt": f"{number} {TEXT}", "ignore_eos": True, "n_predict": 200} for number in range(4)]
+    answers = []
+    for spec_type in ("none", "ngram"):
+        with Server("-m", str(tiny_models["llama"]), "--spec-type", spec_type, *options) as server:
+            with ThreadPoolExecutor(4) as threads:
+                answers.append([answer["content"] for answer in threads.map(lambda body: _post(server, body), bodies)])
+            wait_for(lambda: _preemptions(server) > 0, 20, "the worker's counters")
+    assert answers[0] == answers[1]
+
+
+def _preemptions(server: Server) -> float:
+    lines = server.client.get("/metrics").text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("paddock_preemptions_total{"))
 
 
 def test_a_stop_string_ends_the_answer_in_the_middle_of_a_guess(plain: Server, guessing: Server) -> None:
