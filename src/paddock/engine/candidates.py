@@ -14,6 +14,8 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
 
+FEW = 1024
+"""So few candidates are ordered at once."""
 _GROUPS = 64
 _ID_BITS = 21
 _ID_MASK = (1 << _ID_BITS) - 1
@@ -31,6 +33,8 @@ class Candidates:
     logits: Floats
     ordered: bool
     """The most likely come first."""
+    drawn_in_order: bool = False
+    """The draw is among them as if they were ordered."""
 
     @classmethod
     def all(cls, row: Logits) -> Candidates:
@@ -55,6 +59,15 @@ class Candidates:
         self.take(positions)
         self.ordered = True
         return positions
+
+    def take_best(self, count: int) -> None:
+        """Keep the most likely, ordered. Only those that can stay are ordered."""
+        rest = len(self.ids) - count
+        if rest > 0 and not self.ordered and len(self.ids) > FEW:
+            least = np.partition(self.logits, rest)[rest]
+            self.take(np.flatnonzero(self.logits >= least))  # more than `count`, if some are equal
+        self.order()
+        self.take(slice(count))
 
     def take(self, which: slice | Ids | npt.NDArray[np.bool_]) -> None:
         self.ids, self.logits = self.ids[which], self.logits[which]

@@ -1,7 +1,8 @@
 """The samplers that filter or reshape the candidates, as llama.cpp defines them.
 
-None of them sorts the whole vocabulary: it selects first, by a threshold, and orders only what can stay. What stays is
-ordered, except after `top_n_sigma` and `temperature`.
+None of them sorts the whole vocabulary, except `xtc` where other samplers than the usual temperature follow it: it
+selects first, by a threshold, and orders only what can stay. What stays is ordered, except after `top_n_sigma` and
+`temperature`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from paddock.engine.candidates import Candidates, Floats, Ids, Logits, buffer
+from paddock.engine.candidates import FEW, Candidates, Floats, Ids, Logits, buffer
 from paddock.types import SamplingParams
 
 # A lower temperature is greedy: dividing by it could overflow.
@@ -21,8 +22,6 @@ Draw = Callable[[], float]
 """Gives a random number in [0, 1)."""
 
 
-_FEW = 1024
-"""So few candidates are ordered at once."""
 _NEAR, _FAR = (3.0, 6.0), 60.0
 """How far from the best to look for candidates first, and at most, in nats."""
 _PARTS = 8
@@ -34,12 +33,7 @@ _UNCERTAIN = 1e-4
 
 
 def top_k(candidates: Candidates, params: SamplingParams, _: Draw) -> None:
-    rest = len(candidates.ids) - params.top_k
-    if rest > 0 and _are_many(candidates):
-        least = np.partition(candidates.logits, rest)[rest]
-        candidates.take(np.flatnonzero(candidates.logits >= least))  # more than k, if some are equal
-    candidates.order()
-    candidates.take(slice(params.top_k))
+    candidates.take_best(params.top_k)
 
 
 def top_p(candidates: Candidates, params: SamplingParams, _: Draw) -> None:
@@ -89,7 +83,7 @@ def likely_head(row: Logits, params: SamplingParams, *, with_top_p: bool) -> Can
     """Top-p (or not) and min-p of a whole row, without a copy of it in float64. None: not applicable, or too close to
     decide by this.
     """
-    if params.min_keep > 1 or len(row) <= _FEW:
+    if params.min_keep > 1 or len(row) <= FEW:
         return None
     best = row.max()
     least = float(best) + math.log(params.min_p)
@@ -144,6 +138,29 @@ def xtc(candidates: Candidates, params: SamplingParams, draw: Draw) -> None:
         candidates.take(slice(above - 1, None))
 
 
+def xtc_then_temperature(candidates: Candidates, params: SamplingParams, draw: Draw) -> None:
+    """The same as one after the other, before a draw. Few candidates are top choices, and the rest is not ordered."""
+    if not _are_many(candidates) or params.dynatemp_range > 0 or not MIN_TEMPERATURE <= params.temperature <= 1e30:
+        xtc(candidates, params, draw)
+    elif params.xtc_threshold <= 0.5 and draw() < params.xtc_probability:
+        _exclude_top(candidates, params)
+    temperature(candidates, params, draw)
+
+
+def _exclude_top(candidates: Candidates, params: SamplingParams) -> None:
+    weights = candidates.probabilities()
+    if np.abs(weights - params.xtc_threshold).min() < _MARGIN:  # a sum in another order could decide
+        candidates.order()
+        weights = candidates.probabilities()
+    candidates.drawn_in_order = True
+    above = np.flatnonzero((weights >= params.xtc_threshold) & (weights > 0))
+    if len(above) > 1 and len(weights) - len(above) + 1 >= params.min_keep:
+        is_left = np.ones(len(weights), np.bool_)
+        is_left[above] = False
+        is_left[above[np.lexsort((candidates.ids[above], -candidates.logits[above]))[-1]]] = True
+        candidates.take(is_left)
+
+
 def temperature(candidates: Candidates, params: SamplingParams, _: Draw) -> None:
     temperature = params.temperature
     if params.dynatemp_range > 0 and len(candidates.ids) > 1:
@@ -154,14 +171,13 @@ def temperature(candidates: Candidates, params: SamplingParams, _: Draw) -> None
         low, high = max(0.0, temperature - params.dynatemp_range), temperature + params.dynatemp_range
         temperature = low + (high - low) * flatness**params.dynatemp_exponent
     if temperature < MIN_TEMPERATURE:
-        candidates.order()
-        candidates.take(slice(1))
+        candidates.take_best(1)
     else:
         candidates.logits = candidates.logits / temperature
 
 
 def _are_many(candidates: Candidates) -> bool:
-    return not candidates.ordered and len(candidates.ids) > _FEW
+    return not candidates.ordered and len(candidates.ids) > FEW
 
 
 def _at_least(candidates: Candidates, share: float) -> Ids:

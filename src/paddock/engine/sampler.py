@@ -21,8 +21,10 @@ from paddock.engine.draws import uniform
 from paddock.engine.filters import MIN_TEMPERATURE, likely_head, temperature
 from paddock.engine.grammar import Grammar
 from paddock.engine.history import History
+from paddock.engine.mirostat import keep_likely
+from paddock.engine.ordered_draw import draw_ordered
 from paddock.engine.penalties import Changes, Penalized, Penalty
-from paddock.engine.sampler_table import MERGED, SAMPLERS, FilterFunction, active_samplers, batched_order
+from paddock.engine.sampler_table import LAST, MERGED, SAMPLERS, FilterFunction, active_samplers, batched_order
 from paddock.engine.sampling_errors import no_token_left
 from paddock.engine.selected_rows import KEPT
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
@@ -148,6 +150,8 @@ class Sampler:
         names = list(self._filters)
         plan: list[tuple[FilterFunction | None, Penalty | None]] = []
         while names:
+            if self._is_plain and (last := LAST.get(tuple(names))) is not None:
+                return [*plan, (last, None)]
             merged = MERGED.get((names[0], names[1])) if len(names) > 1 else None
             entry = SAMPLERS[names[0]]
             plan.append((merged or entry.filter, entry.penalty and entry.penalty(self.params)))
@@ -178,9 +182,7 @@ class Sampler:
 
     def draw(self, weights: Floats) -> int:
         """A random index, with a probability in proportion to its weight."""
-        total = weights.cumsum()
-        point = self.next_uniform() * total[-1]
-        return min(int(np.searchsorted(total, point, side="right")), len(weights) - 1)
+        return _index_at(weights, self.next_uniform())
 
     def next_uniform(self) -> float:
         self.drawn += 1
@@ -206,7 +208,7 @@ class Sampler:
             probabilities = candidates.probabilities()
             weights = probabilities if self._adaptive is None else self._adaptive.weigh(probabilities)
             # Draw even for a single candidate, so that the next draw's number does not depend on this one.
-            at = self.draw(weights)
+            at = self._draw_in_order(candidates, weights) if candidates.drawn_in_order else self.draw(weights)
             if self._adaptive is not None:
                 self._adaptive.choose(float(probabilities[at]))
         token = int(candidates.ids[at])
@@ -281,27 +283,20 @@ class Sampler:
     def _xtc_draw(self) -> float:
         return uniform(self.seed ^ _XTC_DRAW, self.drawn)
 
+    def _draw_in_order(self, candidates: Candidates, weights: Floats) -> int:
+        """`draw` as if they were ordered."""
+        uniform = self.next_uniform()
+        at = None if candidates.ordered else draw_ordered(candidates, weights, uniform)
+        if at is None:
+            candidates.order()
+            at = _index_at(candidates.probabilities(), uniform)
+        return at
+
     def _mirostat(self, candidates: Candidates) -> tuple[int, Floats]:
         """Keep the surprise of the text near `tau` by adapting how many candidates are kept."""
         p = self.params
-        candidates.order()
-        weights = candidates.probabilities()
-        if p.mirostat == 1:
-            top = weights[:100]
-            steps = np.log(np.arange(2, len(top) + 1) / np.arange(1, len(top)))
-            falls = -np.diff(np.log(np.maximum(top, 1e-30)))
-            slope = float(np.sum(steps * falls) / np.sum(steps * steps)) if len(top) > 1 else 1.0
-            excess = slope - 1
-            size = len(weights)
-            # A flat row or a large tau overflows, which means to keep all.
-            with np.errstate(all="ignore"):
-                power = excess * np.exp2(self._surprise) / (1 - np.float64(size) ** -excess)
-                cut = float(power ** (1 / np.float64(slope)))
-            keep = int(max(1.0, cut)) if cut < size else size
-        else:
-            with np.errstate(divide="ignore"):
-                keep = max(1, int(np.count_nonzero(-np.log2(weights) <= self._surprise)))
-        candidates.take(slice(keep))
+        assert p.mirostat, "the caller checked"
+        keep_likely(candidates, p.mirostat, self._surprise)
         weights = candidates.probabilities()
         at = self.draw(weights)
         self._surprise -= p.mirostat_eta * (-math.log2(max(float(weights[at]), 1e-30)) - p.mirostat_tau)
@@ -318,6 +313,11 @@ class Sampler:
             best = np.argsort(-weights, kind="stable")[: p.n_probs]
             return TokenLogprobs(float(logs[at]), [(int(candidates.ids[i]), float(logs[i])) for i in best])
         return logprobs_of(row if self._unconstrained is None else self._unconstrained, token, p.n_probs)
+
+
+def _index_at(weights: Floats, uniform: float) -> int:
+    total = weights.cumsum()
+    return min(int(np.searchsorted(total, uniform * total[-1], side="right")), len(weights) - 1)
 
 
 def logprobs_of(row: Logits, token: int, count: int) -> TokenLogprobs:

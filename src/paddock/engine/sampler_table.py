@@ -46,6 +46,8 @@ SAMPLERS: dict[SamplerName, Entry] = {
 
 MERGED: Mapping[tuple[SamplerName, SamplerName], FilterFunction] = {("top_p", "min_p"): filters.top_p_then_min_p}
 """Pairs that are faster together, with the same result."""
+LAST: Mapping[tuple[SamplerName, ...], FilterFunction] = {("xtc", "temperature"): filters.xtc_then_temperature}
+"""The same, if nothing but the draw comes after them."""
 
 
 def active_samplers(params: SamplingParams) -> list[SamplerName]:
