@@ -13,6 +13,7 @@ from paddock.engine.checkpoint_memory import CheckpointMemory
 from paddock.engine.llama import LlamaEngine
 from paddock.errors import DecodeFailed
 from paddock.types import CopyCheckpoint, Forget, LoadCheckpoint, Operation, SaveCheckpoint, Span
+from tests.engine.harness import Harness
 from tests.engine.stateful import KINDS, PROMPTS, QUESTIONS, SYSTEM, common_prompt, precise_harness
 from tests.options import engine_options
 from tests.tiers import full
@@ -112,16 +113,23 @@ def test_a_checkpoint_of_other_tokens_is_refused(
     engine.close()
 
 
-@pytest.mark.parametrize("unified", [True, pytest.param(False, marks=full)])
-def test_a_real_model_with_windows(real_models: Path, unified: bool) -> None:
-    """Gemma 3 270M, of which CONTRIBUTING.md says how to get it. Its window is shorter than the prompt."""
+@pytest.fixture
+def gemma(real_models: Path) -> Path:
+    """Gemma 3 270M, which `tools/gemma.py` downloads. Its window is shorter than the prompts."""
     path = real_models / "gemma-3-270m.Q4_K_M.gguf"
     if not path.exists():
         pytest.skip(f"{path.name} is not in PADDOCK_TEST_MODELS")
-    harness = precise_harness(path, n_ctx=4096, parallel=2, kv_unified=unified, n_threads=2, chunk=128)
+    return path
+
+
+_HORSES = " ".join(f"Horse {n} eats {n % 7} apples." for n in range(60))
+
+
+@pytest.mark.parametrize("unified", [True, pytest.param(False, marks=full)])
+def test_a_real_model_with_windows(gemma: Path, unified: bool) -> None:
+    harness = precise_harness(gemma, n_ctx=4096, parallel=2, kv_unified=unified, chunk=128)
     assert harness.engine.shape.reuse == "checkpoint"
-    system = " ".join(f"Horse {n} eats {n % 7} apples." for n in range(60))
-    prompts = [f"{system} Horse {n}" for n in (3, 4)]
+    prompts = [f"{_HORSES} Horse {n}" for n in (3, 4)]
     cold = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(prompts)]
     requests = []
     for id, prompt in enumerate(prompts):
@@ -133,4 +141,20 @@ def test_a_real_model_with_windows(real_models: Path, unified: bool) -> None:
     harness.run()
     assert again.cached == again.prompt_size - 1
     assert harness.answers[2] == cold[0]
+    harness.close()
+
+
+@full
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_real_model_with_windows_is_deterministic(gemma: Path, unified: bool) -> None:
+    """Cold and warm, alone and together. With random choices: a difference in the last bits shows in some token."""
+    harness = Harness(gemma, n_ctx=4096, parallel=2, kv_unified=unified, chunk=256, deterministic=True)
+    exact: dict[str, Any] = {"deterministic": True, "temperature": 1.0}
+    prompts = [f"{_HORSES} Horse {n}" for n in (3, 4)]
+    cold = [harness.alone(id, prompt, namespace=None, **exact) for id, prompt in enumerate(prompts)]
+    for id, prompt in enumerate(prompts):
+        harness.ask(id, prompt, **exact)
+    harness.run()
+    assert [harness.answers.pop(id) for id in range(2)] == cold
+    assert harness.alone(0, prompts[0], **exact) == cold[0]
     harness.close()
