@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from paddock.engine import open_engine
-from paddock.engine.checkpoint_memory import CheckpointMemory
+from paddock.engine.checkpoint_memory import CheckpointMemory, deferrable_forks
 from paddock.engine.llama import LlamaEngine
 from paddock.errors import DecodeFailed
-from paddock.types import CopyCheckpoint, Forget, LoadCheckpoint, Operation, SaveCheckpoint, Span
+from paddock.types import CopyCheckpoint, Forget, Fork, LoadCheckpoint, Operation, Restore, SaveCheckpoint, Span
 from tests.engine.harness import Harness
 from tests.engine.stateful import KINDS, PROMPTS, QUESTIONS, SYSTEM, common_prompt, precise_harness
 from tests.options import engine_options
@@ -111,6 +111,28 @@ def test_a_checkpoint_of_other_tokens_is_refused(
     with pytest.raises(AssertionError if fake else DecodeFailed):
         engine.apply([operation])
     engine.close()
+
+
+@pytest.mark.parametrize(
+    ("later", "forks"),
+    [
+        ([], {(0, 1)}),
+        ([LoadCheckpoint(1, 9, 7), Forget(0)], {(0, 1)}),
+        ([CopyCheckpoint(0, 1, 9), Fork(1, 2, 9), CopyCheckpoint(1, 2, 9)], {(0, 1), (1, 2)}),
+        ([LoadCheckpoint(1, 5, 7)], set()),
+        ([Forget(1, 5), LoadCheckpoint(1, 5, 7)], set()),
+        ([LoadCheckpoint(1, 9, 7), LoadCheckpoint(0, 4, 8)], set()),
+        ([Restore(0, 0, [])], set()),
+        ([SaveCheckpoint(1, 9, 8)], set()),
+        ([Fork(1, 2, 5)], {(1, 2)}),
+        ([Fork(2, 0, 5)], {(2, 0)}),
+    ],
+    ids=str,
+)
+def test_a_fork_is_made_later_only_if_nothing_else_is_written(
+    later: list[Operation], forks: set[tuple[int, int]]
+) -> None:
+    assert deferrable_forks([Fork(0, 1, 9), *later]) == forks
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddock.engine.checkpoint_memory import CheckpointMemory
 from paddock.engine.llama import LlamaEngine
 from paddock.engine.prefix_memory import PrefixMemory
+from paddock.engine.state import Bytes
 from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.types import Adopt, Drop, Piece, Save, SlotPrefix
 from tests.engine.harness import Harness
@@ -37,6 +39,8 @@ def memory_of(harness: Harness) -> PrefixMemory:
 def held_bytes(memory: PrefixMemory) -> int:
     """The sizes of the buffers under all arrays, each once."""
     arrays = [*(part for span in memory._spans.values() for part in span), memory._buffer]
+    if isinstance(memory, CheckpointMemory):
+        arrays += memory._checkpoints.values()
     roots: dict[int, int] = {}
     for array in arrays:
         root: Any = array
@@ -52,20 +56,51 @@ class Counted(Harness):
 
     ram_bytes = RAM
 
+    def __init__(self, model: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
+        super().__init__(model, **options)
+        memory = memory_of(self)
+        self.transient = 0
+        """The most bytes that a copy has taken beside the buffer."""
+
+        def counted(room: Callable[[int], Bytes]) -> Callable[[int], Bytes]:
+            def wrapped(size: int) -> Bytes:
+                found = room(size)
+                if not np.shares_memory(found, memory._buffer):
+                    self.transient = max(self.transient, found.nbytes)
+                return found
+
+            return wrapped
+
+        for name in ("_room", "_room_for"):
+            if hasattr(memory, name):
+                monkeypatch.setattr(memory, name, counted(getattr(memory, name)))
+
     def step(self) -> bool:
         is_done = super().step()
         cache, memory = self.scheduler.cache, memory_of(self)
         self.engine.apply(cache.take_operations())
-        assert cache.stored_bytes == memory.held_bytes == held_bytes(memory)
+        assert memory.held_bytes == held_bytes(memory)
+        # A window lacks its oldest token if another took its cell and was removed again. It is not needed any more.
+        windows = len(memory._checkpoints) if isinstance(memory, CheckpointMemory) else 0
+        tokens = 0 if memory.has_keys else cache.stored  # they count although nothing else is held of them
+        counted = cache.stored_bytes - tokens
+        assert 0 <= counted - memory.held_bytes <= windows * memory.snapshot.per_window_token
         assert cache.stored_bytes <= self.ram_bytes
+        assert self.transient == 0
         return is_done
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
+@pytest.fixture(
+    scope="module",
+    params=[(kind, unified) for kind in ("llama", "sliding_window", "hybrid") for unified in (True, False)],
+    ids=lambda param: f"{param[0]}-{'unified' if param[1] else 'streams'}",
+)
 def counted(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Counted]:
-    harness = Counted(tiny_models["llama"], kv_unified=request.param, n_ctx=1024, cache_ram_bytes=RAM, parallel=3)
-    yield harness
-    harness.close()
+    kind, unified = request.param
+    with pytest.MonkeyPatch.context() as patch:
+        harness = Counted(tiny_models[kind], patch, kv_unified=unified, n_ctx=1024, cache_ram_bytes=RAM, parallel=3)
+        yield harness
+        harness.close()
 
 
 _Requests = st.lists(
@@ -225,4 +260,24 @@ def test_dropped_spans_count_while_another_thread_reads_them(tiny_models: dict[s
     assert cache.stored_bytes - len(memory._buffer) == sum(part.nbytes for span, _, _ in lent for part in span) > 0
     cache.take_back(pieces)
     assert cache.stored_bytes == len(memory._buffer)
+    harness.close()
+
+
+@pytest.mark.parametrize("kind", ["sliding_window", "hybrid", "recurrent"])
+@pytest.mark.parametrize("ram", [0, 24 << 10, 48 << 10, 1 << 20])
+def test_streams_are_forked_within_the_bound(
+    tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str, ram: int
+) -> None:
+    """By libllama if there is no room for a buffer. What it cannot copy is computed."""
+    precise: dict[str, Any] = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "parallel": 3}
+    harness = Counted(tiny_models[kind], monkeypatch, kv_unified=False, cache_ram_bytes=ram, **precise)
+    harness.ram_bytes = ram
+    prompts = [TEXT[:size] + end for size in (700, 500, 700) for end in ("", " one", " other")]
+    cold = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(prompts)]
+    for id, prompt in enumerate(prompts):
+        harness.ask(id, prompt)
+        if id % 3 == 1:
+            harness.run()
+    harness.run()
+    assert [harness.answers[id] for id in range(len(prompts))] == cold
     harness.close()

@@ -22,9 +22,11 @@ from paddock.types import (
     CopyCheckpoint,
     Drop,
     Forget,
+    Fork,
     LoadCheckpoint,
     Operation,
     Piece,
+    Restore,
     Reuse,
     Save,
     SaveCheckpoint,
@@ -48,6 +50,12 @@ class CheckpointMemory(PrefixMemory):
         self._checkpoints: dict[int, Bytes] = {}
         self._nothing: Bytes = np.empty(0, np.uint8)
         """The partial state of an empty sequence."""
+        self._deferrable: set[tuple[int, int]] = set()
+        """Forks that libllama may make when the next step begins."""
+        self._deferred: set[int] = set()
+        """The targets of those that it will make."""
+        self._clones: dict[int, int] = {}
+        """Sequence → its tokens, if libllama has just made it a copy of all that another one knows."""
         self.reuse: Reuse = "none"
         self.snapshot = SnapshotSize()
         # Tokens outside the window are not copied, so a copy is in other cells and its last bits differ.
@@ -99,6 +107,9 @@ class CheckpointMemory(PrefixMemory):
     def apply(self, operations: Sequence[Operation]) -> list[Copied]:
         copied: list[Copied] = []
         others: list[Operation] = []
+        self._deferrable = deferrable_forks(operations)
+        self._deferred.clear()
+        self._clones.clear()
         for operation in operations:
             is_own = isinstance(operation, (SaveCheckpoint, LoadCheckpoint, CopyCheckpoint, AdoptCheckpoint))
             if not is_own and not (isinstance(operation, Drop) and operation.span in self._checkpoints):
@@ -110,6 +121,10 @@ class CheckpointMemory(PrefixMemory):
                 case SaveCheckpoint(sequence, length, checkpoint):
                     self._expect(sequence, length)
                     self._checkpoints[checkpoint] = self._read_partial(sequence)
+                case LoadCheckpoint(target, length, _) | CopyCheckpoint(_, target, length) if (
+                    self._clones.pop(target, None) == length
+                ):
+                    self._expect(target, length)  # it knows just that
                 case LoadCheckpoint(sequence, length, checkpoint):
                     self._complete(sequence, length, self._checkpoints[checkpoint])
                 case CopyCheckpoint(source, target, length):
@@ -199,14 +214,32 @@ class CheckpointMemory(PrefixMemory):
         self.positions.forget(sequence, start)
 
     def _fork(self, source: int, target: int, start: int, length: int) -> None:
+        is_whole = self._length(source) == self.positions.position(source, length)
         if self.has_keys and self._unified:
             super()._fork(source, target, start, length)
-            return
-        if self.has_keys:
-            # Not libllama's copy of a stream: that is made in the next step, after the checkpoint was written.
+        elif self.has_keys and not self._may_defer(source, target, is_whole=is_whole):
             self._forget(target, start)
             self._copy_stream(source, target, length)
-        self.positions.fork(source, target, length)
+            self.positions.fork(source, target, length)
+            return
+        elif self.has_keys or is_whole:
+            self._forget(target, start)
+            self.positions.fork(source, target, length)
+            self._defer_copy(source, target, length)
+            self._deferred.add(target)
+        else:
+            self.positions.fork(source, target, length)
+        # In unified cells each sequence needs a window of its own.
+        if is_whole and not (self._unified and self._window):
+            self._clones[target] = length
+
+    def _may_defer(self, source: int, target: int, *, is_whole: bool) -> bool:
+        """Whether libllama copies a stream, which needs no buffer. It does so when the next step begins, after a
+        checkpoint was written. So it cannot copy a part of a window.
+        """
+        if (source, target) not in self._deferrable or not (is_whole or not self._window):
+            return False
+        return source in self._deferred or self._size(source) > len(self._buffer)
 
     def _save(self, saves: list[Save]) -> None:
         if not self.has_keys:
@@ -253,3 +286,31 @@ class CheckpointMemory(PrefixMemory):
 
     def _room_for(self, size: int) -> Bytes:
         return self._buffer[:size] if size <= len(self._buffer) else np.empty(size, np.uint8)
+
+
+def deferrable_forks(operations: Sequence[Operation]) -> set[tuple[int, int]]:
+    """The source and target of each fork that may be made after all operations: they write nothing to the source, and
+    to the target only a checkpoint of the same tokens, and read nothing of it.
+    """
+    found: set[tuple[int, int]] = set()
+    for at, fork in reversed(list(enumerate(operations))):
+        if not isinstance(fork, Fork):
+            continue
+        conflicts: list[Operation] = []
+        for operation in operations[at + 1 :]:
+            match operation:
+                case Restore(sequence) | LoadCheckpoint(sequence) | CopyCheckpoint(_, sequence) | Fork(_, sequence):
+                    conflicts += [operation] if sequence in (fork.source, fork.target) else []
+                case Save(sequence) | SaveCheckpoint(sequence) | Forget(sequence):
+                    conflicts += [operation] if sequence == fork.target else []
+                case _:
+                    pass
+            if isinstance(operation, Fork) and operation.source == fork.target:
+                is_later = (operation.source, operation.target) in found and operation.length == fork.length
+                conflicts += [] if is_later else [operation]
+        match conflicts:
+            case [] | [LoadCheckpoint(fork.target, fork.length) | CopyCheckpoint(_, fork.target, fork.length)]:
+                found.add((fork.source, fork.target))
+            case _:
+                pass
+    return found

@@ -254,14 +254,18 @@ class PrefixMemory(SequenceStates):
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, first, last)
             return
-        has_room = self._state_format.size(self._tokens(source)) <= len(self._buffer)
+        has_room = self._size(source) <= len(self._buffer)
         if (self._on_gpu or not has_room) and self._overwritten.isdisjoint((source, target)):
-            # Copies the whole stream when the next step begins. More than needed, but it needs no buffer, and stays on
-            # the GPU.
-            lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
-            self._forget(target, length)
+            self._defer_copy(source, target, length)
         else:
             self._copy_stream(source, target, length)
+
+    def _defer_copy(self, source: int, target: int, length: int) -> None:
+        """Copies the whole stream when the next step begins. More than needed, but it needs no buffer, and stays on the
+        GPU.
+        """
+        lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
+        self._forget(target, length)
 
     def _copy_stream(self, source: int, target: int, length: int) -> None:
         state = self._state_format.shorten(self._read(source, 0, length), length)

@@ -173,6 +173,11 @@ class CheckpointCache(PrefixCache):
         self._operations.append(Forget(sequence, len(tokens)))
         return len(tokens)
 
+    def _reserve_for_fork(self, tokens: int, length: int, protected: Collection[Node]) -> bool:
+        if self._shape.unified or length == tokens or not self._shape.snapshot.window:
+            return super()._reserve_for_fork(tokens, length, protected)
+        return self._reserve(tokens, protected)  # libllama copies only all of a stream with windows
+
     @property
     def _max_restored(self) -> int:
         """A checkpoint completes the whole prefix, so it is not restored in parts."""

@@ -158,7 +158,7 @@ class PrefixCache(ResidentSequences):
             self._residents = {target if id == source else id: it for id, it in self._residents.items()}
         else:
             self._held[target] = self._held.pop(source)
-        self._reserve_for_fork(length)
+        self._reserve_for_fork(length, length, ())
         self._operations += [Fork(source, target, length), Forget(source)]
 
     def _continue(self, sequence: int, namespace: str, tokens: list[int], limit: int) -> int:
@@ -205,13 +205,21 @@ class PrefixCache(ResidentSequences):
             if length < self._shape.min_copied:
                 return 0
             sources = [(holder, 0, hot) for holder, _, _ in match.sources(hot)[-1:]]
-            if sources:
-                self._reserve_for_fork(self._cells(sources[0][0]))
+            if sources and not self._reserve_for_fork(self._cells(sources[0][0]), hot, match.nodes):
+                return 0
         self._operations += [Fork(holder, sequence, end, max(at, start)) for holder, at, end in sources if end > start]
         if length > hot:
             self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
             self.restored += length - hot
         return length
+
+    def _reserve_for_fork(self, tokens: int, length: int, protected: Collection[Node]) -> bool:
+        """Make room for a copy of the first `length` tokens of a stream with so many `tokens`. False: it cannot be
+        made. Without a buffer libllama makes it, which is slower.
+        """
+        if not self._shape.unified and not self._shape.forks_on_device:
+            self._reserve(tokens, (), evicts=False)
+        return True
 
     def _can_restore(self, tokens: int, match: Match) -> bool:
         """Whether there is room for the copy, and it is faster than computing."""

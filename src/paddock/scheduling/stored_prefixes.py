@@ -173,11 +173,6 @@ class StoredPrefixes(Cache):
         self._operations.append(Reserve(size))
         return True
 
-    def _reserve_for_fork(self, tokens: int) -> None:
-        """Without the buffer a copy between streams is slower."""
-        if not self._shape.unified and not self._shape.forks_on_device:
-            self._reserve(tokens, (), evicts=False)
-
     @property
     def _has_large_buffer(self) -> bool:
         return self._quota.reserved > self._quota.budget * _SMALL_BUFFER
