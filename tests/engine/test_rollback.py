@@ -26,6 +26,8 @@ from tests.tiers import examples, full
 
 KINDS = ["delta_net", "mamba2", "convolution"]
 # Without rounding to half precision a step of another shape gives the same text.
+MOST = 4
+"""Earlier states of each sequence."""
 EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "n_threads": 1}
 TEXTS = ["the horse ", "an old mare stands by the brook. " * 3, "in the end she is another one", "a", "b c d"]
 
@@ -41,8 +43,9 @@ def harnesses(
     """A harness with drafts and one without."""
     kind, unified = request.param
     options: dict[str, Any] = {"kv_unified": unified, "chunk": 48, "n_ubatch": 64, **EXACT}
-    pair = GuessingHarness(tiny_models[kind], {}, **options), Harness(tiny_models[kind], max_rolled_back=0, **options)
-    assert (pair[0].engine.shape.most_drafted, pair[1].engine.shape.most_drafted) == (4, 0)
+    guessing = GuessingHarness(tiny_models[kind], {}, max_rolled_back=MOST, **options)
+    pair = guessing, Harness(tiny_models[kind], max_rolled_back=0, **options)
+    assert (pair[0].engine.shape.most_drafted, pair[1].engine.shape.most_drafted) == (MOST, 0)
     yield pair
     for harness in pair:
         harness.close()
@@ -137,7 +140,7 @@ def test_steps_of_any_sequences_change_no_answer(harnesses: tuple[GuessingHarnes
 
 @pytest.mark.parametrize("kind", ["recurrent", "hybrid"])
 def test_models_that_libllama_cannot_set_back_never_draft(tiny_models: dict[str, Path], kind: str) -> None:
-    harness = GuessingHarness(tiny_models[kind], {})
+    harness = GuessingHarness(tiny_models[kind], {}, max_rolled_back=MOST)
     assert harness.engine.shape.most_drafted == 0
     request = harness.ask(1, "the horse ")
     harness.run()
@@ -149,9 +152,9 @@ def test_models_that_libllama_cannot_set_back_never_draft(tiny_models: dict[str,
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("draft", ["llama", "draft"])
 def test_a_draft_model_for_a_hybrid_model(tiny_models: dict[str, Path], kind: str, draft: str) -> None:
-    drafting = Harness(tiny_models[kind], model_draft=str(tiny_models[draft]), **EXACT)
+    drafting = Harness(tiny_models[kind], model_draft=str(tiny_models[draft]), max_rolled_back=MOST, **EXACT)
     plain = Harness(tiny_models[kind], **EXACT)
-    params = draft_params(n_max=6, p_min=0, lookup=0)
+    params = draft_params(n_max=6, p_min=0, lookup=0, priced=False)
     requests = [drafting.ask(id, text, max_tokens=60, draft=params) for id, text in enumerate(TEXTS[:2])]
     drafting.run()
     for id, request in enumerate(requests):
@@ -163,7 +166,7 @@ def test_a_draft_model_for_a_hybrid_model(tiny_models: dict[str, Path], kind: st
 
 def test_a_sequence_that_is_cut_otherwise_loses_its_recurrent_state(tiny_models: dict[str, Path]) -> None:
     """It could be set back to a state of another sequence."""
-    harness = Harness(tiny_models["delta_net"], **EXACT)
+    harness = Harness(tiny_models["delta_net"], max_rolled_back=MOST, **EXACT)
     assert isinstance(harness.engine, LlamaEngine) and isinstance(harness.engine._memory, CheckpointMemory)
     harness.engine.decode([Span(0, 0, [5, 6, 7, 8])])
     harness.engine.apply([Forget(0, 4)])
@@ -177,7 +180,7 @@ def test_a_sequence_that_is_cut_otherwise_loses_its_recurrent_state(tiny_models:
 def test_states_are_the_same_with_and_without_earlier_ones(tiny_models: dict[str, Path], kind: str) -> None:
     """So files of prefixes and saved slots are valid for both."""
     states = []
-    for most in (0, 4):
+    for most in (0, MOST):
         harness = Harness(tiny_models[kind], max_rolled_back=most, **EXACT)
         assert isinstance(harness.engine, LlamaEngine) and isinstance(harness.engine._memory, CheckpointMemory)
         harness.engine.decode([Span(0, 0, [5, 6, 7, 8, 9, 10])])
@@ -193,7 +196,7 @@ def test_a_library_that_fails_the_probe_drafts_nothing(
         raise DecodeFailed("no")
 
     monkeypatch.setattr(CheckpointMemory, "roll_back", refuse)
-    harness = Harness(tiny_models["mamba2"], model_draft=str(tiny_models["draft"]), **EXACT)
+    harness = Harness(tiny_models["mamba2"], model_draft=str(tiny_models["draft"]), max_rolled_back=MOST, **EXACT)
     assert harness.engine.shape.most_drafted == 0
     logged = capsys.readouterr().err
     assert "nothing is drafted" in logged and "the draft model is not used" in logged

@@ -120,7 +120,12 @@ class LlamaEngine:
         self._window = 0
         self._max_rolled_back = 0
         self._n_ubatch = int(params.n_ubatch)
-        self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
+        self._memory = self._warm_up(
+            on_gpu=on_gpu,
+            scratch=params.n_seq_max - 1,
+            # On a GPU a graph with a sampler takes more memory, which is there if the device selects tokens.
+            may_sample=selects or not on_gpu,
+        )
         self._positions = self._memory.positions
         self._can_undo = self._memory.reuse == "prefix"
         if options.mmproj:
@@ -443,7 +448,7 @@ class LlamaEngine:
         self.is_cpu_bound |= drafter.is_cpu_bound
         return drafter
 
-    def _warm_up(self, *, on_gpu: bool, scratch: int) -> SequenceMemory:
+    def _warm_up(self, *, on_gpu: bool, scratch: int, may_sample: bool) -> SequenceMemory:
         """Run a first small step. It touches every weight, also of adapters, so a build that does not work on this
         machine dies while loading and not during a request. Its cells are the probe for the format of the state.
         """
@@ -462,4 +467,5 @@ class LlamaEngine:
             unified=self._unified,
             on_gpu=on_gpu,
             scratch=scratch,
+            may_sample=may_sample,
         )

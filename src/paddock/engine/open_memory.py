@@ -32,14 +32,17 @@ def open_memory(
     unified: bool,
     on_gpu: bool,
     scratch: int,
+    may_sample: bool,
 ) -> SequenceMemory:
     """The memory that reuses most of what this model has computed. Sequence 0 has so many `computed` tokens, whose
-    state shows the format; `decode` adds one at a position. In the end it is empty.
+    state shows the format; `decode` adds one at a position. In the end it is empty. `may_sample`: a sampler may be
+    attached to the context for a moment.
     """
     memory = PrefixMemory(context, unified=unified, on_gpu=on_gpu, scratch=scratch)
     is_indivisible = has_indivisible_state(model)
     if not is_indivisible:
         memory.learn(0, computed)
+    if not is_indivisible and may_sample:
         memory.find_rows(0, computed, lambda: decode(computed), layers=int(lib.llama_model_n_layer(model)))
     memory.apply([Forget(0)])
     if memory.bytes_per_token:

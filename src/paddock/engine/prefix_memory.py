@@ -127,6 +127,8 @@ class PrefixMemory(SequenceStates):
         last, half = self._format.streams - 1, tokens // 2
         rows = StreamRows.find(self._context, shape, compute, layers=layers, streams=last + 1)
         self._forget(sequence, tokens)
+        compute()  # libllama plans its graphs again without the sampler, so that the first request need not wait
+        self._forget(sequence, tokens)
         if rows is None or not self._reads_as(rows, sequence, tokens, state):
             return
         if last != sequence:
