@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from paddock.engine import stream_rows
 from paddock.engine.llama import LlamaEngine
 from paddock.engine.prefix_memory import PrefixMemory
-from paddock.types import Save
+from paddock.scheduling import Scheduler
+from paddock.types import Forget, Fork, Save, Span
 from tests.engine.harness import Harness
 from tests.options import draft_params
 from tests.tiers import examples
@@ -63,6 +65,26 @@ def compared(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> It
     assert harness.engine.shape.saves_stream_parts
     yield harness
     harness.close()
+
+
+@pytest.fixture(scope="module")
+def gpu_and_plain(tiny_models: dict[str, Path]) -> Iterator[tuple[Harness, Harness]]:
+    """The first one forks streams as on a GPU."""
+    options: dict[str, Any] = {"kv_unified": False, "n_ctx": 6 * 256, "parallel": 6, "cache_ram_bytes": 64 << 20}
+    gpu, plain = (Harness(tiny_models["llama"], chunk=400, **options) for _ in range(2))
+    memory_of(gpu)._on_gpu = True
+    gpu.scheduler = Scheduler(
+        shape=msgspec.structs.replace(gpu.engine.shape, forks_on_device=True),
+        n_ctx=gpu.engine.info.n_ctx,
+        slots=gpu.engine.info.n_slots,
+        n_batch=400,
+        end_tokens=gpu.engine.vocab.end_tokens,
+    )
+    for harness in (gpu, plain):
+        assert harness.engine.shape.saves_stream_parts
+    yield gpu, plain
+    for harness in (gpu, plain):
+        harness.close()
 
 
 @examples(25)
@@ -117,6 +139,63 @@ def test_a_few_tokens_cost_what_they_are(tiny_models: dict[str, Path], cache_typ
     assert len(memory._buffer) == 0
     for name, begin, end in ((77, 5, 12), (78, 100, 130)):
         assert all(np.array_equal(a, b[:, begin:end]) for a, b in zip(memory._spans[name], whole, strict=True))
+    harness.close()
+
+
+@examples(15)
+@given(
+    asked=st.lists(st.tuples(st.integers(0, 60), st.text("ab ", max_size=90)), min_size=2, max_size=9),
+    steps=st.lists(st.integers(0, 12), min_size=9, max_size=9),
+)
+def test_what_is_saved_beside_copies_on_a_gpu_is_right(
+    gpu_and_plain: tuple[Harness, Harness], asked: list[tuple[int, str]], steps: list[int]
+) -> None:
+    """Streams are forked, moved and saved in the same step. Wrong rows are those of other tokens, or none: they differ
+    by much more than by rounding.
+    """
+    harness, plain = gpu_and_plain
+    texts = ["the shared beginning " * (shared // 20) + own + "." for shared, own in asked]
+    requests = []
+    for id, (text, count) in enumerate(zip(texts, steps, strict=False)):
+        requests.append(harness.ask(id, text, 6 + id))
+        for _ in range(count):
+            harness.step()
+    harness.run()
+    cache = harness.scheduler.cache
+    for request in requests:
+        pieces = cache.stored_pieces("", request.tokens) if request.tokens else []
+        length = sum(piece.length for piece in pieces)
+        if not length:
+            continue
+        plain.engine.apply([Forget(0)])
+        plain.engine.decode([Span(0, 0, request.tokens[:length])])
+        expected = as_libllama_writes_it(memory_of(plain), 0, length)
+        for group, target in enumerate(expected):
+            stored = np.concatenate(
+                [span[group][:, at : at + size] for span, at, size in memory_of(harness)._keys(pieces)], 1
+            )
+            assert np.allclose(stored.view(np.float16), target.view(np.float16), atol=0.05)
+    for sequence in list(cache.resident):
+        cache.reclaim(sequence)
+    cache.clear()
+    harness.engine.apply(cache.take_operations())
+
+
+def test_a_copy_that_libllama_has_put_off_is_read_where_it_comes_from(tiny_models: dict[str, Path]) -> None:
+    """It copies a stream when the next step begins."""
+    harness = Harness(tiny_models["llama"], kv_unified=False, parallel=3)
+    harness.ask(1, TEXT, 4)
+    while harness.step():
+        pass
+    memory, tokens = memory_of(harness), harness.scheduler.cache.length(0)
+    whole = as_libllama_writes_it(memory, 0, tokens)
+    assert len(memory._buffer) == 0, "so libllama makes the copies"
+    harness.engine.apply([Fork(0, 1, tokens), Fork(1, 2, tokens), Forget(0), Save(2, 0, tokens, 77)])
+    assert all(np.array_equal(*pair) for pair in zip(memory._spans[77], whole, strict=True))
+    harness.engine.decode([Span(2, tokens, [5])])
+    harness.engine.apply([Save(2, 0, tokens, 78)])
+    assert all(np.array_equal(*pair) for pair in zip(memory._spans[78], whole, strict=True))
+    assert memory._origins == {}
     harness.close()
 
 

@@ -120,12 +120,14 @@ class LlamaEngine:
         self._window = 0
         self._max_rolled_back = 0
         self._n_ubatch = int(params.n_ubatch)
+        self._after_decode: Callable[[], None] = lambda: None  # until the memory is known
         self._memory = self._warm_up(
             on_gpu=on_gpu,
             scratch=params.n_seq_max - 1,
             # On a GPU a graph with a sampler takes more memory, which is there if the device selects tokens.
             may_sample=selects or not on_gpu,
         )
+        self._after_decode = self._memory.after_decode
         self._positions = self._memory.positions
         self._can_undo = self._memory.reuse == "prefix"
         if options.mmproj:
@@ -293,6 +295,7 @@ class LlamaEngine:
     def _compute(self, spans: Sequence[Span]) -> None:
         """Run the batch, or start it on a GPU. A failed step is tried once more if the cache can be restored."""
         status = int(lib.llama_decode(self._context, self._batch.struct))
+        self._after_decode()
         if (status > _NO_CELLS or status < _BAD_BATCH) and self._can_undo:
             # The parts of the batch before the failure are in the cache.
             self.apply([Forget(span.sequence, span.start) for span in spans])
@@ -322,6 +325,7 @@ class LlamaEngine:
             projector.set_whole(self._context, is_whole=True)
         try:
             status = self._batch.decode_embeddings(self._context, span.sequence, positions, embeddings)
+            self._after_decode()
         finally:
             if span.media.attends_both_ways:
                 projector.set_whole(self._context, is_whole=False)

@@ -68,6 +68,8 @@ class PrefixMemory(SequenceStates):
         self._copied: list[Copied] = []
         self._dropped: dict[int, list[Span]] = {}
         """Spans that were dropped just now, by their tokens: new ones of the same size take their memory."""
+        self._origins: dict[int, int] = {}
+        """Streams whose keys and values are still in another one: libllama copies them when the next step begins."""
         self._overwritten: set[int] = set()
         """Sequences that another operation writes before the next step."""
 
@@ -268,6 +270,10 @@ class PrefixMemory(SequenceStates):
         """
         lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
         self._forget(target, length)
+        self._origins[target] = self._origins.get(source, source)
+
+    def after_decode(self) -> None:
+        self._origins.clear()
 
     def _copy_stream(self, source: int, target: int, length: int) -> None:
         state = self._state_format.shorten(self._read(source, 0, length), length)
@@ -285,7 +291,7 @@ class PrefixMemory(SequenceStates):
             if self._rows is not None:
                 begun = time.perf_counter()
                 for save, span in zip(run, spans, strict=True):
-                    self._rows.read(sequence, save.start, save.end, span, 0)
+                    self._rows.read(self._origins.get(sequence, sequence), save.start, save.end, span, 0)
                 size = (run[-1].end - run[0].start) * self.bytes_per_token
                 self._copied.append(Copied("save", size, time.perf_counter() - begun))
                 continue

@@ -41,6 +41,9 @@ class SequenceMemory(Protocol):
     def apply(self, operations: Sequence[Operation]) -> list[Copied]:
         """Carry out the cache operations of the scheduler. Returns the copies between cells and host memory."""
 
+    def after_decode(self) -> None:
+        """Libllama has made the copies between streams that it had put off."""
+
     def view_pieces(self, pieces: Sequence[Piece]) -> Any:
         """As in `Engine`, like the next three."""
 

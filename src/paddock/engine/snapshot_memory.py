@@ -50,6 +50,9 @@ class SnapshotMemory(SequenceStates):
         # Tokens outside the window are not copied, so a copy is in other cells and its last bits differ.
         self.has_exact_copies = window == 0
 
+    def after_decode(self) -> None:
+        pass
+
     def learn(self, sequence: int, decode: Callable[[int], object]) -> None:
         """Measure the size of a state with its first tokens. Copies are used only if a round trip gives the same bytes.
 
