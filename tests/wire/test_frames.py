@@ -42,7 +42,7 @@ _deltas = st.builds(
     st.none() | st.builds(Usage, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
 )
 _numbers = st.integers(0, 2**40)
-_slots = st.builds(SlotView, _numbers, st.sampled_from(["idle", "prompt", "answer"]), *[_numbers] * 4, st.text())
+_slots = st.builds(SlotView, _numbers, st.sampled_from(["idle", "prompt", "answer"]), *[_numbers] * 6, st.text())
 _spans = st.builds(
     SpanView,
     *(_numbers, st.none() | _numbers, _numbers, _numbers, st.booleans(), st.booleans()),
