@@ -32,6 +32,20 @@ STORED = """async (file) => {
     return ((await page?.text()) ?? "").includes(file);
 }"""
 
+# The history has an answer that is complete.
+IN_HISTORY = """(text) => new Promise((resolve, reject) => {
+    const opened = indexedDB.open("paddock");
+    opened.onerror = () => reject(opened.error);
+    opened.onsuccess = () => {
+        const messages = opened.result.transaction("messages").objectStore("messages").getAll();
+        messages.onsuccess = () => {
+            opened.result.close();
+            const answers = messages.result.filter(({ role, open }) => role === "assistant" && !open);
+            resolve(answers.some(({ content }) => content === text));
+        };
+    };
+})"""
+
 
 @pytest.fixture
 def visitor(browser: Browser) -> Iterator[Page]:
@@ -84,6 +98,7 @@ def test_the_history_can_be_read_offline(visitor: Page, fake_server: Server) -> 
     assert visitor.evaluate(READY) == 1
     ask(visitor, "say: to be read later")
     answered(visitor)
+    visitor.wait_for_function(IN_HISTORY, arg="to be read later")  # it is shown a moment before
     visitor.reload()  # now through the worker
     expect(composer(visitor)).to_have_attribute("placeholder", "Message fake")
     visitor.context.set_offline(True)
