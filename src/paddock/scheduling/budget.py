@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from paddock.scheduling.batch_rows import BatchRows
 from paddock.scheduling.token_cost import TILE, GenerationCost, PromptCost
 
 _LEAST_OBSERVED = 8
@@ -48,6 +49,8 @@ class StepBudget:
     """The same for short prompts that wait for one another: the sooner the first one is done, the better."""
     floor_seconds: float = 0.25
     """A pause of this length does no harm, so chunks need not be smaller: small chunks cost more per token on CPUs."""
+    batch_seconds: float = 2.0
+    """The same for steps that have only lines of batches, while nobody else has asked for anything for a while."""
     brief_stretch: float = 1.5
     brief_seconds: float = 0.018
     """The same while other keys share the model."""
@@ -61,8 +64,10 @@ class StepBudget:
     """
     _prompts: PromptCost = field(init=False)
     _generation: GenerationCost = field(default_factory=GenerationCost)
+    _batch_rows: BatchRows = field(init=False)
 
     def __post_init__(self) -> None:
+        self._batch_rows = BatchRows(self.batch_seconds)
         self._prompts = PromptCost(unified=self.unified, pads=self.pads)
 
     def observe(self, *, answers: int, chunks: Sequence[tuple[int, int]], seconds: float, gaps: int = 0) -> float:
@@ -76,6 +81,7 @@ class StepBudget:
             # Without the further passes: what a step takes in one.
             self._generation.observe(answers, seconds - gaps * min(self.pass_seconds, seconds / (gaps + 1)))
             return 0.0
+        self._batch_rows.observe(answers + tokens, seconds)
         if tokens < _LEAST_OBSERVED and self._prompts:
             return 0.0
         # At least a twentieth of the step: one that was faster than usual says nothing about its prompt tokens.
@@ -110,6 +116,11 @@ class StepBudget:
     def seconds(self, position: int, count: int) -> float:
         """What a chunk takes."""
         return self._prompts.seconds(position, count)
+
+    @property
+    def batch_rows(self) -> int:
+        """How many rows a step has that only has lines of batches. 0: as many as another one."""
+        return 0 if self.pass_rows or not self._prompts.knows_tiles else self._batch_rows.count
 
     def missing_rows(self, rows: int) -> int:
         """How many rows of other sequences would fill the tile of a step with so many. 0: it is full, or rows of others

@@ -89,6 +89,25 @@ class PrefillChunks:
         self._passed_over = 0 if share.get(oldest) else self._passed_over + 1
         return [(request, count) for request, count in share.items() if count > 0]
 
+    def fill(self, prompts: Sequence[Request], *, room: int, decodes: int) -> list[tuple[Request, int]]:
+        """As many of the oldest prompts as make a row cheap: nobody waits for a first token. Only one that is longer is
+        cut.
+        """
+        self.prompts_only, self._passed_over = False, 0
+        first, *others = sorted(prompts, key=lambda request: (not request.new_tokens, request.arrival))
+        left = min(self._budget.batch_rows - decodes, room)
+        if (count := first.max_chunk) > left:
+            seconds = self._budget.seconds_for_prompts(decodes, first.computed)
+            count = max(left, self._budget.chunk(first.computed, seconds, min(count, room), answers=decodes))
+        share = [(first, count)]
+        left -= count
+        for request in others:
+            left -= request.max_chunk
+            if left < 0:
+                break
+            share.append((request, request.max_chunk))
+        return share
+
     def _size_class(self, request: Request, senior: Request) -> int:
         """Below 0: the request is much shorter than the senior."""
         if self._budget.has_equal_rows and senior.pending <= _FEW_PASSES * self._budget.pass_rows:

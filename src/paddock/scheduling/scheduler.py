@@ -29,6 +29,8 @@ from paddock.types import CacheShape, Copied, FinishReason, Sampled, Span
 
 # Beside steps, write-back rests so many times as long as it takes: it delays what others wait for.
 _REST = 9.0
+# Lines of batches get longer steps after so many seconds of computing without an interactive request.
+_QUIET_SECONDS = 60.0
 
 
 class Scheduler:
@@ -80,6 +82,8 @@ class Scheduler:
         self._groups = StepGroups(exact_batch)
         self._chunks = PrefillChunks(self._budget, self._queue)
         self._tile_wait = TileWait(self._budget)
+        self._last_interactive = -math.inf
+        """The time that had been spent in steps when an interactive request came, or had its last step."""
         self._last_write_back = 0.0
         """The time that had been spent in steps when the last part was written back."""
 
@@ -136,6 +140,8 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a request; or let it wait until a prefix of it is read from disk."""
+        if not request.batch:
+            self._last_interactive = self._admission.seconds
         if self.disk is None or not self.disk.hold(request):
             self._admission.enqueue(request)
 
@@ -233,6 +239,8 @@ class Scheduler:
             if plan.decodes:
                 self.prices.generating = self._budget.generating(plan.decodes)
         self._admission.seconds += seconds
+        if not all(request.batch for request in plan.requests):
+            self._last_interactive = self._admission.seconds
         self.prices.pass_time(seconds)
         self._groups.spent(seconds)
         progress: list[Progress] = []
@@ -340,8 +348,16 @@ class Scheduler:
         if not prompts:
             return []
         room = min(self._n_batch, self._layout.free_cells) - decodes
+        if self._budget.batch_rows and self._is_patient:
+            return self._chunks.fill(prompts, room=room, decodes=decodes)
         contended = self._admission.is_contended
         return self._chunks.divide(prompts, self._running, room=room, contended=contended, decodes=decodes)
+
+    @property
+    def _is_patient(self) -> bool:
+        """Whether steps may be longer: only lines of batches run, and nobody has asked anything for a while."""
+        is_quiet = self._admission.seconds - self._last_interactive >= _QUIET_SECONDS
+        return is_quiet and all(request.batch and request.prompt_probs < 0 for request in self._running)
 
     def _preempt_one_of(self, *groups: list[Request]) -> None:
         victim = self._admission.preempt_for_cells()
