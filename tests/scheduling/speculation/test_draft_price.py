@@ -69,10 +69,12 @@ def simulate(
     seed: int = 1,
     most: int = MOST,
     tile: Tile | None = None,
+    switch: float = 0.0,
 ) -> float:
     """Tokens per second. `seconds` is what a step takes by the number of drafted tokens. The machine makes it longer by
     factors that count for the measurements only. There are at most `most` guesses for a step, and it fills a `tile`
-    with as many as that says; the estimate of its seconds may be wrong.
+    with as many as that says; the estimate of its seconds may be wrong. The first step without drafts takes longer by
+    the part `switch`.
     """
     chance = random.Random(seed)
     machine = machine or Machine(seed)
@@ -80,8 +82,9 @@ def simulate(
     price.tile = tile or Tile(0, 0.0)
     tokens = time = 0.0
     left, length = float(load.answer), 1.0
+    drafted = 0
     for _ in range(steps):
-        drafted = 0
+        was_drafted, drafted = drafted > 0, 0
         if left <= 0:
             left, length = load.answer, chance.uniform(0.5, 1.5)
             price.interrupt(load.answers)
@@ -98,9 +101,10 @@ def simulate(
                 accepted, own = accepted + 1, own - 1
             # The first token after the accepted ones tells whether the next guess would have been right.
             acceptance.observe("ngram", 6, is_right=not own and chance.random() < load.right)
-        price.observe(load.answers, drafted, accepted, length * seconds(drafted) * machine.factor())
+        step = seconds(drafted) * (1 + switch * (was_drafted and not drafted))
+        price.observe(load.answers, drafted, accepted, length * step * machine.factor())
         tokens += load.answers + accepted
-        time += seconds(drafted)
+        time += step
         left -= 1 + accepted / load.answers
     return tokens / time
 
@@ -177,6 +181,24 @@ def test_right_guesses_pay(right: float, cost: float, gain: float) -> None:
 def test_costs_that_jump_are_learned() -> None:
     load = Load(0.8, available=1.0)
     never, auto = (simulate(load, stepped, policy=policy) for policy in ("never", "auto"))
+    assert auto > 2.5 * never
+
+
+@settings(phases=set(Phase) - {Phase.shrink})
+@given(load=loads, switch=st.floats(0.0, 1.0), machine=machines)
+def test_a_gpu_that_records_its_graph_again_is_not_made_slower(
+    load: Load, switch: float, machine: dict[str, Any]
+) -> None:
+    never, auto = (
+        simulate(load, stepped, policy=policy, machine=Machine(**machine), seed=machine["seed"], switch=switch)
+        for policy in ("never", "auto")
+    )
+    assert auto >= (0.9 if machine["is_busy"] else 0.98) * never
+
+
+def test_right_guesses_pay_where_a_graph_is_recorded_again() -> None:
+    load = Load(0.9, available=0.9)
+    never, auto = (simulate(load, stepped, policy=policy, switch=0.5) for policy in ("never", "auto"))
     assert auto > 2.5 * never
 
 

@@ -32,6 +32,9 @@ _ALLOWANCE = 0.01
 # Where drafts do not seem to pay, one token is tried after so many steps, and each time after twice as many as the time
 # before.
 _TRY_SOON, _TRY_LATE = 8, 128
+# The first step without drafts after one with drafts takes longer where libllama plans its graph again, and records it
+# for a GPU. Of the last so many such steps the median counts, if it is at least this part of a step.
+_SWITCH_MEMORY, _LEAST_SWITCH = 16, 0.05
 # The time of so many steps may be lost at first, and later at most that of so many that were saved.
 _FIRST_SAVED, _MOST_SAVED = 3.0, 20.0
 
@@ -116,6 +119,10 @@ class DraftPrice:
         self._undrafted = 0
         """Steps since the last one with drafts."""
         self._wait = _TRY_SOON
+        self._was_drafted = False
+        """Whether the last step had drafts."""
+        self._switch = _Recent(_SWITCH_MEMORY)
+        """How much longer the first step without drafts takes, in steps."""
 
     def plain(self, answers: int) -> float:
         """Seconds of a step without drafts; 0: not known yet."""
@@ -131,15 +138,19 @@ class DraftPrice:
         that the most tokens per second are expected. 0: none.
         """
         plain = self._plain.get(answers)
-        if plain is None or plain.drafted >= _PLAIN_AGAIN or self._saved < 0:
+        if plain is None or self._saved < 0:
+            return 0
+        # The first of the steps without drafts is no comparison where it takes longer.
+        if plain.drafted >= (2 * _PLAIN_AGAIN if self._switch_cost else _PLAIN_AGAIN):
             return 0
         is_comparable = len(plain.recent(self._step + 1)) >= _COMPARED
         if self._any_cost.count < _KNOWN and not is_comparable:
             return 0
         best, best_rate = 0, answers * (1 + _MARGIN)
         expected = float(answers)
+        switch = 0.0 if self._was_drafted else self._switch_cost
         for count, chance in enumerate(chances[: self._most_drafted], 1):
-            cost = self._cost(answers, count)
+            cost = self._cost(answers, count) + switch
             if count > 1 and cost > self._saved + 1:
                 break
             expected += chance
@@ -147,7 +158,7 @@ class DraftPrice:
             if rate > best_rate:
                 best, best_rate = count, rate
         if 0 < self.tile.drafted <= len(chances):
-            cost = self._tile_cost(answers)
+            cost = self._tile_cost(answers) + switch
             rate = (answers + sum(chances[: self.tile.drafted])) / (1 + cost)
             if rate > best_rate and cost <= self._saved + 1:
                 best = self.tile.drafted
@@ -162,8 +173,11 @@ class DraftPrice:
         """A step without prompts, with so many drafted tokens, took so long."""
         self._step += 1
         plain = self._plain.setdefault(answers, _Plain())
+        was_drafted, self._was_drafted = self._was_drafted, drafted > 0
         if not drafted:
             self._undrafted += 1
+            if was_drafted and self._observe_switch(plain, seconds):
+                return
             plain.add(self._step, seconds)
             self._save(_ALLOWANCE)
             return
@@ -179,6 +193,7 @@ class DraftPrice:
         So what was tried is not known yet, and is tried again sooner.
         """
         self._step += 1
+        self._was_drafted = False
         self._undrafted = min(self._undrafted, _TRY_LATE * 3 // 4)
         plain = self._plain.setdefault(answers, _Plain())
         plain.drafted += 1
@@ -186,6 +201,24 @@ class DraftPrice:
         ratio = self._ratio(plain, seconds)
         cost = min(max(ratio - 1, 0.0), self._most_cost) if ratio is not None else _ASSUMED
         self._save(_ALLOWANCE - cost)
+
+    def _observe_switch(self, plain: _Plain, seconds: float) -> bool:
+        """The first step without drafts took so long. Whether it says nothing about those after it."""
+        if (ratio := self._ratio(plain, seconds)) is None:
+            return False
+        before = self._switch_cost
+        self._switch.add(min(ratio - 1, self._most_cost))
+        if not max(before, self._switch_cost):
+            return False
+        # Nothing else counts this price of the drafts before it.
+        self._save(_ALLOWANCE - self._switch_cost)
+        return True
+
+    @property
+    def _switch_cost(self) -> float:
+        """0: no step is known to take longer."""
+        cost = self._switch.value
+        return cost if cost >= _LEAST_SWITCH and self._switch.count >= _COMPARED else 0.0
 
     def _ratio(self, plain: _Plain, seconds: float) -> float | None:
         """How many times as long as steps without drafts near it this step took. None: not known."""
