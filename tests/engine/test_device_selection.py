@@ -13,10 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paddock.engine.device_selection import DEVICE_SELECTION, Pause, wants_selection
+from paddock.engine.device_selection import DEVICE_SELECTION, wants_selection
 from paddock.engine.libllama import lib
 from paddock.engine.libllama.functions import SAMPLERS
 from paddock.engine.llama import LlamaEngine
+from paddock.engine.pause import Pause
 from paddock.engine.selected_rows import locate_groups
 from paddock.types import Forget, SamplingParams, Span
 from tests.options import engine_options

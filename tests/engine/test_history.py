@@ -40,6 +40,23 @@ def test_repeats_agree_with_a_direct_search(
         other.append(0)
 
 
+@given(_tokens, st.lists(st.integers(0, 9), max_size=30), _windows, st.lists(st.integers(0, 12), max_size=8))
+def test_counts_of_some_tokens_agree_with_the_text(
+    prompt: list[int], answer: list[int], window: int, ids: list[int]
+) -> None:
+    history = History(prompt)
+    text = list(prompt)
+    for token in [-1, *answer]:
+        if token >= 0:
+            history.append(token)
+            text.append(token)
+        counted = Counter(text if window < 0 else text[max(0, len(text) - window) :])
+        assert history.counts_of(np.array(ids, np.int64), window).tolist() == [counted[id] for id in ids]
+        other = history.copy()
+        other.append(11)
+        other.counts_of(np.array([11]), window)
+
+
 @given(_tokens, st.lists(st.integers(0, 3), min_size=10, max_size=40), _windows)
 def test_repeats_of_a_long_answer_agree_with_a_new_search(prompt: list[int], answer: list[int], window: int) -> None:
     """The index of the tokens is built again when the answer has grown."""

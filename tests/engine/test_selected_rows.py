@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from copy import deepcopy
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from hypothesis import given
@@ -12,9 +13,17 @@ from hypothesis import strategies as st
 
 from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.candidates import Logits
-from paddock.engine.device_selection import Pause
+from paddock.engine.pause import Pause
 from paddock.engine.sampler import Sampler
-from paddock.engine.selected_rows import KEPT, RATIO, SelectedRows, group_size, is_selection_of, locate_groups
+from paddock.engine.selected_rows import (
+    KEPT,
+    RATIO,
+    SelectedRows,
+    group_size,
+    is_selection_of,
+    likely_rows,
+    locate_groups,
+)
 from paddock.types import SamplingParams
 from tests.engine.sampling import changed, select_groups, shares
 from tests.tiers import examples
@@ -85,6 +94,61 @@ def test_tokens_are_those_of_whole_rows(data: st.DataObject) -> None:
     assert [one.token for one in found] == [other.token for other in expected]
     assert [sampler.drawn for sampler in samplers] == [other.drawn for other in others]
     assert [len(sampler.history) for sampler in samplers] == [len(other.history) for other in others]
+
+
+@examples(300)
+@given(st.data(), st.integers(0, 2**32), st.sampled_from([49217, 60000]), st.sampled_from([0, 0, 10]))
+def test_penalties_for_long_texts_give_the_same_tokens(
+    data: st.DataObject, seed: int, n_vocab: int, coarse: int
+) -> None:
+    """Also for the next token, whose penalties depend on this one."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(0, 3, (data.draw(st.integers(1, 3)), n_vocab)).astype(np.float32)
+    if coarse:  # with ties
+        rows = ((rows * coarse).round() / coarse).astype(np.float32)
+    if data.draw(st.booleans()):
+        rows[data.draw(st.integers(0, len(rows) - 1)), rng.integers(n_vocab)] = data.draw(
+            st.sampled_from([np.nan, np.inf, -np.inf])
+        )
+    samplers = [sampler for sampler in data.draw(_samplers(rows)) if sampler.is_selectable]
+    rows = rows[: len(samplers)]
+    others = deepcopy(samplers)
+    with mock.patch("paddock.engine.batch_sampler._MANY_COUNTED", 1):
+        short, whole = BatchSampler(samplers), BatchSampler(others)
+        whole._counting = []
+        for step in range(3):
+            given_rows = rng.permuted(rows, axis=0) if step else rows
+            found, expected = short.choose(given_rows.copy()), whole.choose(given_rows.copy())
+            assert [(one.token, one.error is None) for one in found] == [
+                (other.token, other.error is None) for other in expected
+            ]
+    assert [sampler.drawn for sampler in samplers] == [other.drawn for other in others]
+    assert [len(sampler.history) for sampler in samplers] == [len(other.history) for other in others]
+
+
+@examples(100)
+@given(st.integers(0, 2**32), st.integers(1, 3), st.integers(49216, 60000))
+def test_no_other_token_is_as_likely_as_the_bound(seed: int, count: int, n_vocab: int) -> None:
+    rows = np.random.default_rng(seed).normal(0, 3, (count, n_vocab)).astype(np.float32)
+    likely = likely_rows(rows)
+    assert likely is not None
+    for row, logits, ids, bound in zip(rows, *likely.rows, likely.bound, strict=True):
+        assert (np.diff(ids) >= 0).all()
+        is_filled = logits > -np.inf
+        assert np.array_equal(row[ids[is_filled]], logits[is_filled])
+        others = np.delete(row, ids[is_filled])
+        assert others.max() <= bound
+        assert np.sort(row)[-60] > bound, "usual rows are decided"
+
+
+def test_long_texts_are_penalized_without_touching_the_row() -> None:
+    rows = np.random.default_rng(1).normal(0, 3, (1, 60_000)).astype(np.float32)
+    text = np.random.default_rng(2).integers(0, 60_000, 9000).tolist()
+    before = rows.copy()
+    BatchSampler([Sampler(SamplingParams(presence_penalty=1.0, repeat_last_n=-1), text)]).choose(rows)
+    assert np.array_equal(rows, before)
+    BatchSampler([Sampler(SamplingParams(presence_penalty=1.0, repeat_last_n=64), text)]).choose(rows)
+    assert not np.array_equal(rows, before), "a short window is faster on the whole row"
 
 
 @examples(300)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 import numpy as np
@@ -12,10 +12,11 @@ from paddock.engine.candidates import Floats, Ids, Logits, repair, top_k_rows
 from paddock.engine.draws import Uniforms
 from paddock.engine.grammar import Grammar
 from paddock.engine.near_best import limits_of, near_best
+from paddock.engine.pause import Pause
 from paddock.engine.penalties import Penalized, Penalty, SelectedText
 from paddock.engine.sampler import Replaced, Sampler
 from paddock.engine.sampling_errors import no_token_left, sampling_failed
-from paddock.engine.selected_rows import OrderedRows, SelectedRows
+from paddock.engine.selected_rows import OrderedRows, SelectedRows, likely_rows
 from paddock.errors import ConstraintFailed, PaddockError
 from paddock.types import Sampled
 
@@ -24,6 +25,8 @@ _FEW_BIASES = 16
 """So many of each row are added faster without an order of the tokens."""
 _FEW_ROWS = 8
 """Fewer random numbers are drawn faster one by one."""
+_MANY_COUNTED = 4096
+"""Penalties for so many tokens take longer than looking for the likely ones first."""
 _NO_IDS = np.empty(0, np.int64)
 _NO_BIAS = np.empty(0, np.float32)
 
@@ -59,24 +62,46 @@ class BatchSampler:
         self._limits = limits_of([samplers[index].params for index in self._unlimited])
         is_top_k = len(self._batched) == len(samplers) and not self._penalties
         self._has_only_top_k = is_top_k and len(self._bias) <= _FEW_BIASES * len(samplers)
+        self._counting = [s for _, s in self._penalized] if all(s.is_selectable for s in samplers) else []
+        self._pause = Pause()
         self._constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
 
     def choose(self, rows: Logits) -> list[Sampled]:
         """Choose a token for each row with its own sampler and grammar. A failure in one row affects no other.
 
-        The rows are changed in place by grammars, biases and penalties, and stay so.
+        The rows may be changed in place by grammars, biases and penalties, and stay so.
         """
         with np.errstate(all="ignore"):  # rows with NaN or infinities are repaired, and need no warning
-            return self._choose(rows)
+            return self._choose_likely(rows) or self._choose(rows)
 
     def choose_selected(self, selected: SelectedRows) -> list[Sampled] | None:
         """`choose` from the most likely tokens of each row, for selectable samplers, with the same results. None, with
         nothing changed: the other tokens might matter.
         """
+        if self._has_only_top_k:
+            return self._attempt(lambda: self._choose_top_k(selected))
+        return self._attempt(lambda: self._choose_ordered(selected.ordered(), selected.bound, selected.n_vocab))
+
+    def _choose_likely(self, rows: Logits) -> list[Sampled] | None:
+        """The same from whole rows, if penalties count so many tokens that it is faster. None: they do not, or the
+        other tokens might matter.
+        """
+        if not any(len(s.history) >= _MANY_COUNTED and s.counts_many(_MANY_COUNTED) for s in self._counting):
+            return None
+        if not self._pause.has_ended() or (likely := likely_rows(rows)) is None:
+            return None
+        chosen = self._attempt(lambda: self._choose_ordered(likely.rows, likely.bound, rows.shape[1]))
+        if chosen is None:
+            self._pause.fail()
+        else:
+            self._pause.succeed()
+        return chosen
+
+    def _attempt(self, choose: Callable[[], list[int] | None]) -> list[Sampled] | None:
         drawn = [sampler.drawn for sampler in self.samplers]
         try:
             with np.errstate(all="ignore"):
-                tokens = self._choose_top_k(selected) if self._has_only_top_k else self._choose_ordered(selected)
+                tokens = choose()
         except Exception:  # whole rows show whose error it is
             for sampler, before in zip(self.samplers, drawn, strict=True):
                 sampler.drawn = before
@@ -101,10 +126,9 @@ class BatchSampler:
         tokens: list[int] = self._draw(self._batched, ids, *self._filter(best.astype(np.float64))).tolist()
         return tokens
 
-    def _choose_ordered(self, selected: SelectedRows) -> list[int] | None:
-        rows = selected.ordered()
-        self._lower(rows, selected.n_vocab)
-        places = self._find_places(rows.logits, selected.bound)
+    def _choose_ordered(self, rows: OrderedRows, bound: Logits, n_vocab: int) -> list[int] | None:
+        self._lower(rows, n_vocab)
+        places = self._find_places(rows.logits, bound)
         if places is None:
             return None
         tokens: list[int] = rows.ids[np.arange(len(places)), places].tolist()

@@ -30,6 +30,7 @@ from paddock.engine.libllama.structs import (
     SamplerInterface,
     SamplerName,
 )
+from paddock.engine.pause import Pause
 from paddock.engine.selected_rows import KEPT, RATIO, SelectedRows, group_size, is_selection_of, locate_groups
 from paddock.types import EngineOptions, Span
 
@@ -62,32 +63,6 @@ class _Step(NamedTuple):
     """The first token of the batch that has a row."""
     collected: int
     """The token of the batch where the selection is found."""
-
-
-class Pause:
-    """Selected steps that have to be repeated cost more than they save. So after such a step there are none for a
-    while, and after the next one for twice as long.
-    """
-
-    _SHORTEST, _LONGEST = 64, 1 << 14
-
-    def __init__(self) -> None:
-        self._left = 0
-        self._length = self._SHORTEST
-        self._good = 0
-
-    def has_ended(self) -> bool:
-        """Asked once for each step that could be a selected one."""
-        self._left = max(self._left - 1, 0)
-        return self._left == 0
-
-    def fail(self) -> None:
-        self._left, self._length, self._good = self._length, min(2 * self._length, self._LONGEST), 0
-
-    def succeed(self) -> None:
-        self._good += 1
-        if self._good > self._length:
-            self._length = self._SHORTEST
 
 
 _NO_STEP = _Step(is_selected=False, rows=0, collector=-1, first=0, collected=0)

@@ -60,6 +60,11 @@ class History:
         """The ids among the last `window` tokens (negative: all), and their counts. Valid until the next call."""
         return self._counts.update(self._tokens[: self._size], self._start(window))
 
+    def counts_of(self, ids: Ids, window: int) -> Floats:
+        """How often each of these ids is among the last `window` tokens (negative: all)."""
+        self.counts(window)
+        return self._counts.of(ids)
+
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
         """The ids that would continue a repetition, and its length. An id can occur several times.
 
@@ -121,6 +126,17 @@ class _Counts:
         self._ids = np.empty(0, np.int64)
         self._counts = np.empty(0, np.float64)
         """Floats, because they are multiplied with a penalty for every token."""
+        self._by_token: Floats | None = None
+        """The same, by token. The last one stands for all larger ids. None: not asked for yet."""
+
+    def of(self, ids: Ids) -> Floats:
+        if self._by_token is None:
+            size = len(self._slots)
+            known = self._ids[:size]
+            self._by_token = np.zeros(int(known.max(initial=0)) + 2)
+            self._by_token[known] = self._counts[:size]
+        found: Floats = self._by_token.take(ids, mode="clip")
+        return found
 
     def update(self, tokens: Ids, start: int) -> tuple[Ids, Floats]:
         new = len(tokens) - self._end
@@ -137,7 +153,9 @@ class _Counts:
 
     def copy(self) -> _Counts:
         other = copy(self)
-        vars(other).update(_slots=self._slots.copy(), _ids=self._ids.copy(), _counts=self._counts.copy())
+        vars(other).update(
+            _slots=self._slots.copy(), _ids=self._ids.copy(), _counts=self._counts.copy(), _by_token=None,
+        )  # fmt: skip
         return other
 
     def _count(self, tokens: Ids, start: int) -> None:
@@ -145,6 +163,7 @@ class _Counts:
         self._counts = counts.astype(np.float64)
         self._slots = {token: slot for slot, token in enumerate(self._ids.tolist())}
         self._start, self._end = start, len(tokens)
+        self._by_token = None
 
     def _add(self, token: int) -> None:
         slot = self._slots.setdefault(token, size := len(self._slots))
@@ -154,10 +173,17 @@ class _Counts:
                 self._ids, self._counts = np.append(self._ids, room), np.append(self._counts, room.astype(np.float64))
             self._ids[slot], self._counts[slot] = token, 0
         self._counts[slot] += 1
+        if self._by_token is not None:
+            if token > len(self._by_token) - 2:
+                self._by_token = None
+            else:
+                self._by_token[token] += 1
 
     def _remove(self, token: int) -> None:
         slot = self._slots[token]
         self._counts[slot] -= 1
+        if self._by_token is not None:
+            self._by_token[token] -= 1
         if self._counts[slot] == 0:  # the last one takes its place
             del self._slots[token]
             last = len(self._slots)

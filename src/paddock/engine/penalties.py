@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from paddock.engine.candidates import Floats, Ids, Logits
 from paddock.types import SamplingParams
@@ -26,6 +25,7 @@ class Counted(Protocol):
     """The text before a row, as penalties see it: see `History`."""
 
     def counts(self, window: int) -> tuple[Ids, Floats]: ...
+    def counts_of(self, ids: Ids, window: int) -> Floats: ...
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]: ...
 
 
@@ -65,18 +65,18 @@ class SelectedText:
         self._text, self._ids = text, ids
 
     def counts(self, window: int) -> tuple[Ids, Floats]:
-        ids, counts = self._text.counts(window)
-        places, is_there = self._places(ids)
-        return places[is_there], counts[is_there]
+        counts = self._text.counts_of(self._ids, window)  # a long text has many more tokens than this row
+        (places,) = counts.nonzero()
+        return places, counts[places]
+
+    def counts_of(self, ids: Ids, window: int) -> Floats:
+        return self._text.counts_of(self._ids[ids], window)
 
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
         ids, lengths = self._text.repeats(window, least)
-        places, is_there = self._places(ids)
-        return places[is_there], lengths[is_there]
-
-    def _places(self, ids: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
         places = np.minimum(np.searchsorted(self._ids, ids), len(self._ids) - 1)
-        return places, self._ids[places] == ids
+        is_there = self._ids[places] == ids
+        return places[is_there], lengths[is_there]
 
 
 @dataclass(frozen=True, slots=True)

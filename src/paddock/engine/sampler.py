@@ -23,7 +23,7 @@ from paddock.engine.grammar import Grammar
 from paddock.engine.history import History
 from paddock.engine.mirostat import keep_likely
 from paddock.engine.ordered_draw import draw_ordered
-from paddock.engine.penalties import Changes, Penalized, Penalty
+from paddock.engine.penalties import Changes, Penalized, Penalty, RepeatPenalty
 from paddock.engine.sampler_table import LAST, MERGED, SAMPLERS, FilterFunction, active_samplers, batched_order
 from paddock.engine.sampling_errors import no_token_left
 from paddock.engine.selected_rows import KEPT
@@ -125,6 +125,11 @@ class Sampler:
         is_near = self.is_unlimited and p.min_p > 0 and p.top_p >= 1
         lowers = all(penalty.only_lowers for penalty in self.first_penalties) and bool((self.bias <= 0).all())
         return self.grammar is None and (is_limited or is_near) and lowers
+
+    def counts_many(self, least: int) -> bool:
+        """Whether penalties may count so many tokens."""
+        window = self.params.repeat_last_n
+        return (window < 0 or window >= least) and any(isinstance(one, RepeatPenalty) for one in self.first_penalties)
 
     @cached_property
     def _is_common(self) -> bool:

@@ -1,4 +1,4 @@
-"""Rows that have only the most likely tokens, as a device selected them."""
+"""Rows that have only the most likely tokens, as a device selected them, or as they are found here."""
 
 from __future__ import annotations
 
@@ -16,12 +16,20 @@ RATIO = 1 << _SHIFT
 """How many small groups a large one has."""
 _MOST_GROUPS = 1024
 """A GPU sorts so many numbers of each row in one short pass."""
+_LINES, _LIKELY = 64, 192
+"""Here a group has so many tokens, at equal distances, and nearly so many groups have a token that is kept."""
 
 
 class OrderedRows(NamedTuple):
     logits: Logits
     ids: Ids
     """The tokens, in ascending order."""
+
+
+class LikelyRows(NamedTuple):
+    rows: OrderedRows
+    bound: Logits
+    """For each row: no other token has a larger logit."""
 
 
 class SelectedRows(NamedTuple):
@@ -73,6 +81,28 @@ class SelectedRows(NamedTuple):
             keys = np.concatenate([keys, sort_keys(row, self.tail[row, place], ids)])
         keys.sort()
         return split_keys(first_of_rows(keys, rows, k))
+
+
+def likely_rows(rows: Logits) -> LikelyRows | None:
+    """The most likely tokens of whole rows, each filled up with tokens that cannot be chosen. None: there are few
+    others, or a logit is not finite.
+    """
+    count, width = rows.shape
+    columns = width // _LINES
+    tail = rows[:, columns * _LINES :]
+    if columns <= 4 * _LIKELY or not np.isfinite(tail).all():
+        return None
+    maxima = rows[:, : columns * _LINES].reshape(count, _LINES, columns).max(axis=1)
+    if not np.isfinite(maxima).all():
+        return None
+    bound: Logits = np.partition(maxima, columns - _LIKELY, axis=1)[:, columns - _LIKELY]
+    found = [np.flatnonzero(row > least) for row, least in zip(rows, bound, strict=True)]
+    shape = count, max(map(len, found))
+    logits, ids = np.full(shape, -np.inf, np.float32), np.full(shape, width - 1, np.int64)
+    for index, which in enumerate(found):
+        logits[index, : len(which)] = rows[index].take(which)
+        ids[index, : len(which)] = which
+    return LikelyRows(OrderedRows(logits, ids), bound)
 
 
 def group_size(n_vocab: int) -> int:

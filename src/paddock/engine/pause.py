@@ -1,0 +1,29 @@
+"""When not to try again what failed."""
+
+from __future__ import annotations
+
+
+class Pause:
+    """A step in which the likely tokens do not decide has to be repeated, which costs more than others save. So after
+    such a step whole rows are used for a while, and after the next one for twice as long.
+    """
+
+    _SHORTEST, _LONGEST = 64, 1 << 14
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._length = self._SHORTEST
+        self._good = 0
+
+    def has_ended(self) -> bool:
+        """Asked once for each step that could be one."""
+        self._left = max(self._left - 1, 0)
+        return self._left == 0
+
+    def fail(self) -> None:
+        self._left, self._length, self._good = self._length, min(2 * self._length, self._LONGEST), 0
+
+    def succeed(self) -> None:
+        self._good += 1
+        if self._good > self._length:
+            self._length = self._SHORTEST
