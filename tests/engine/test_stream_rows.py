@@ -74,7 +74,7 @@ def gpu_and_plain(tiny_models: dict[str, Path]) -> Iterator[tuple[Harness, Harne
     gpu, plain = (Harness(tiny_models["llama"], chunk=400, **options) for _ in range(2))
     memory_of(gpu)._on_gpu = True
     gpu.scheduler = Scheduler(
-        shape=msgspec.structs.replace(gpu.engine.shape, forks_on_device=True),
+        shape=msgspec.structs.replace(gpu.engine.shape, forks_on_device=True, stages_parts=True, part_tokens=50),
         n_ctx=gpu.engine.info.n_ctx,
         slots=gpu.engine.info.n_slots,
         n_batch=400,
@@ -140,6 +140,34 @@ def test_a_few_tokens_cost_what_they_are(tiny_models: dict[str, Path], cache_typ
     for name, begin, end in ((77, 5, 12), (78, 100, 130)):
         assert all(np.array_equal(a, b[:, begin:end]) for a, b in zip(memory._spans[name], whole, strict=True))
     harness.close()
+
+
+@pytest.mark.parametrize("room", [0, 1, 7, 1000])
+def test_a_gpu_copies_rows_through_the_buffer(tiny_models: dict[str, Path], room: int) -> None:
+    """In parts, if it is small."""
+    harness = Harness(tiny_models["llama"], kv_unified=False, parallel=2)
+    harness.ask(1, TEXT, 4)
+    while harness.step():
+        pass
+    memory, tokens = memory_of(harness), harness.scheduler.cache.length(0)
+    whole = as_libllama_writes_it(memory, 0, tokens)
+    memory._on_gpu = True
+    memory._buffer = np.zeros(room * memory.bytes_per_token, np.uint8)
+    (copied,) = harness.engine.apply([Save(0, 5, tokens - 3, 77)])
+    assert copied.size == (tokens - 8) * memory.bytes_per_token
+    assert all(np.array_equal(a, b[:, 5 : tokens - 3]) for a, b in zip(memory._spans[77], whole, strict=True))
+    assert bool(memory._buffer.any()) == (room > 0)
+    harness.close()
+
+
+def test_the_buffer_for_parts_is_small(tiny_models: dict[str, Path]) -> None:
+    harness = Harness(tiny_models["llama"], kv_unified=False, parallel=2)
+    shape = msgspec.structs.replace(harness.engine.shape, part_tokens=100)
+    harness.close()
+    assert shape.saved_through(5000) == 0, "a CPU needs none"
+    staged = msgspec.structs.replace(shape, stages_parts=True)
+    assert (staged.saved_through(5000), staged.saved_through(20)) == (100, 20)
+    assert msgspec.structs.replace(staged, saves_stream_parts=False).saved_through(5000) == 5000
 
 
 @examples(15)

@@ -102,5 +102,6 @@ def cache_shape(
         part_tokens=max(buffer // max(memory.state_bytes[1], 1), _LEAST_BUFFERED),
         # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
         saves_stream_parts=memory.saves_stream_parts,
+        stages_parts=on_gpu,
         saves_answers=not (on_gpu and unified and options.parallel > 1),
     )

@@ -246,6 +246,17 @@ class StateFormat:
         if self.has_extended_cells:
             into[-1][0, to] = np.ascontiguousarray(table[which][:, _STORED]).view(np.uint8)
 
+    def copy_rows(self, part: Span, into: Span, offset: int) -> None:
+        """Copy all tokens of a span into another one, from its token `offset` on."""
+        tokens = part[0].shape[1]
+        to = slice(offset, offset + tokens)
+        copies = [
+            partial(_copy, source[layer], slice(None), target[layer, to])
+            for source, target in zip(part, into, strict=True)
+            for layer in range(len(source))
+        ]
+        self._threads.run(copies, tokens * self.bytes_per_token)
+
     def shorten(self, data: Bytes, tokens: int) -> Bytes:
         """The blob with only the first tokens of its sequence, in the same memory."""
         cells, at = self._cells(data)

@@ -218,6 +218,6 @@ class ResidentSequences(StoredPrefixes):
             resident.namespace,
             resident.tokens[:end],
             lambda start, end, span: Save(sequence, start, end, span),
-            through=0 if self._shape.saves_stream_parts else len(resident.tokens),
+            through=self._shape.saved_through(len(resident.tokens)),
             evicts=evicts,
         )

@@ -101,7 +101,9 @@ class CacheShape(msgspec.Struct, frozen=True):
     restored as a whole.
     """
     saves_stream_parts: bool = False
-    """Some tokens of a stream can be saved, and without the buffer. Otherwise it is saved as a whole."""
+    """Some tokens of a stream can be saved. Otherwise it is saved as a whole."""
+    stages_parts: bool = False
+    """These go through a buffer of `part_tokens`: they come from a GPU. Otherwise they need none."""
 
     @property
     def saves_parts(self) -> bool:
@@ -112,6 +114,12 @@ class CacheShape(msgspec.Struct, frozen=True):
     def most_drafted(self) -> int:
         """How many drafted tokens a sequence may have in a step: wrong ones must be removed again."""
         return sys.maxsize if self.reuse == "prefix" else self.max_rolled_back
+
+    def saved_through(self, tokens: int) -> int:
+        """For how many tokens a buffer is needed to save some of a sequence of so many."""
+        if self.unified or not self.saves_stream_parts:
+            return tokens
+        return min(tokens, self.part_tokens) if self.stages_parts else 0
 
     def buffer_for(self, tokens: int) -> int:
         """The size of the buffer for a copy of so many tokens, in units of `bytes_per_token`."""
