@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paddock.batches.active import Options
+from paddock.batches.active import Active, Options
 from paddock.batches.backend import Reply
-from paddock.batches.decisions import ModelView
+from paddock.batches.decisions import ModelView, Start
+from paddock.batches.line_runs import LineRuns
 from paddock.batches.records import Batch, Failure, Line, NewBatch, Result
 from paddock.batches.results import failure_of
 from paddock.batches.service import Batches, Page, Quotas
@@ -168,6 +169,24 @@ def test_lines_that_were_not_run_in_time_are_in_the_error_file(tmp_path: Path) -
     assert lines_of(tmp_path, batch.output_file).keys() == {"a"}
     errors = lines_of(tmp_path, batch.error_file)
     assert {id: line["error"]["code"] for id, line in errors.items()} == dict.fromkeys("bc", "batch_expired")
+
+
+def test_a_line_that_is_cancelled_before_it_runs_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill = LineRuns.fill
+    cancelled: list[asyncio.Task[None]] = []
+
+    async def fill_and_cancel(self: LineRuns, group: Sequence[Active], decision: Start) -> None:
+        await fill(self, group, decision)
+        for task in [task for active in group for task in active.running.values()]:
+            if len(cancelled) < 8 and task.cancel():
+                cancelled.append(task)
+
+    monkeypatch.setattr(LineRuns, "fill", fill_and_cancel)
+    server = FakeServer(ok)
+    batch = run(tmp_path, server, [f"id-{n}" for n in range(20)])
+    assert (batch.status, batch.output.lines) == ("completed", 20)
+    assert cancelled
+    assert server.stopped < len(cancelled), "some had not begun"
 
 
 def test_an_unexpected_exception_fails_its_line_alone(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -65,7 +66,21 @@ class LineRuns:
             line = part.queue.popleft()
             part.running += 1
             active.waiting_for = None
-            active.running[line.number] = asyncio.create_task(self._run_line(active, part, line, load=decision.load))
+            task = asyncio.create_task(self._run_line(active, part, line, load=decision.load))
+            active.running[line.number] = task
+            task.add_done_callback(partial(self._put_back, active, part, line))
+
+    def _put_back(self, active: Active, part: Part, line: Line, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step runs nothing, not even its end."""
+        if task.cancelled() and active.running.get(line.number) is task:
+            part.queue.appendleft(line)
+            self._leave(active, part, line)
+
+    def _leave(self, active: Active, part: Part, line: Line, *, has_result: bool = False) -> None:
+        part.running -= 1
+        if not has_result:
+            active.running.pop(line.number, None)
+        self._wake()
 
     def _is_ready(self, active: Active) -> bool:
         if (reason := self._backend.may_run(active.batch)) is not None:
@@ -107,10 +122,7 @@ class LineRuns:
             reply = Reply(500, b"", code="internal_error", message="internal error")
             has_result = await self._take(active, part, line, reply)
         finally:
-            part.running -= 1
-            if not has_result:
-                active.running.pop(line.number, None)
-            self._wake()
+            self._leave(active, part, line, has_result=has_result)
 
     async def _take(self, active: Active, part: Part, line: Line, reply: Reply) -> bool:
         """Whether the reply is the line's result. Otherwise the line waits again."""
