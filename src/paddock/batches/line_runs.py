@@ -104,10 +104,17 @@ class LineRuns:
         """Ends with a result, or with the line back in the queue."""
         has_result = False
         try:
-            data = await self._thread.call(self._store.read_line, active.batch, line)
-            body = bytes(msgspec.json.decode(data, type=dict[str, msgspec.Raw])["body"])
-            reply = await self._backend.run(active.batch, line, body, load=load)
-            has_result = await self._take(active, part, line, reply)
+            try:
+                data = await self._thread.call(self._store.read_line, active.batch, line)
+                body = bytes(msgspec.json.decode(data, type=dict[str, msgspec.Raw])["body"])
+                reply = await self._backend.run(active.batch, line, body, load=load)
+                has_result = await self._take(active, part, line, reply)
+            except (EOFError, OSError, sqlite3.Error):
+                raise
+            except Exception:
+                _log.exception("unexpected error in a line of a batch", batch=active.batch.id, line=line.number)
+                reply = Reply(500, b"", code="internal_error", message="internal error")
+                has_result = await self._take(active, part, line, reply)
         except (EOFError, FileNotFoundError) as error:
             active.results.append(Result(line.number, line.custom_id, None, error=("input_lost", str(error))))
             has_result = True
@@ -117,10 +124,6 @@ class LineRuns:
         except asyncio.CancelledError:
             part.queue.appendleft(line)
             raise
-        except Exception:
-            _log.exception("unexpected error in a line of a batch", batch=active.batch.id, line=line.number)
-            reply = Reply(500, b"", code="internal_error", message="internal error")
-            has_result = await self._take(active, part, line, reply)
         finally:
             self._leave(active, part, line, has_result=has_result)
 
