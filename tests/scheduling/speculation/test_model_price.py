@@ -179,3 +179,15 @@ def test_a_step_in_which_the_model_is_unsure_is_none_without_drafts() -> None:
             speculation.propose(plan, CACHE, frozenset())
             speculation.observe(plan, [Sampled(1)], seconds)
     assert speculation.price.plain(1) == speculation.model_price.plain(1) == 0.01
+
+
+def test_the_step_after_a_draft_of_one_source_says_nothing_about_the_prices_of_others() -> None:
+    """Where a GPU records its graph again. Every second step is such a step."""
+    speculation = Speculation()
+    drafting, plain = _plan(1, AUTO), _plan(1, None)
+    drafted = Sampled(1, drafted=2, draft_source="model", more=[Sampled(2)])
+    for seconds in [0.01] * 4 + [0.012, 0.014, 0.01] * 12 + [0.012, 0.014] * 12:
+        plan, result = (drafting, drafted) if seconds == 0.012 else (plain, Sampled(1))
+        speculation.observe(plan, [result], seconds)
+    assert speculation.price.plain(1) == pytest.approx(0.01)
+    assert speculation.model_price.plain(1) == pytest.approx(0.01)

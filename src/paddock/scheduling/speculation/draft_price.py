@@ -33,8 +33,9 @@ _ALLOWANCE = 0.01
 # before.
 _TRY_SOON, _TRY_LATE = 8, 128
 # The first step without drafts after one with drafts takes longer where libllama plans its graph again, and records it
-# for a GPU. Of the last so many such steps the median counts, if it is at least this part of a step.
-_SWITCH_MEMORY, _LEAST_SWITCH = 16, 0.05
+# for a GPU. Of the last so many such steps the median counts, if it is at least this part of a step. What took longer
+# than by `_MOST_SWITCH` steps was disturbed.
+_SWITCH_MEMORY, _LEAST_SWITCH, _MOST_SWITCH = 16, 0.05, 1.5
 # The time of so many steps may be lost at first, and later at most that of so many that were saved.
 _FIRST_SAVED, _MOST_SAVED = 3.0, 20.0
 
@@ -64,6 +65,23 @@ class _Recent:
     @property
     def count(self) -> int:
         return len(self._values)
+
+
+class Switch:
+    """How much longer the first step without drafts takes, in steps: of a context, whatever made the drafts."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last = _Recent(_SWITCH_MEMORY)
+
+    def observe(self, longer: float) -> None:
+        self._last.add(min(longer, _MOST_SWITCH))
+
+    @property
+    def cost(self) -> float:
+        """0: no step is known to take longer."""
+        return self._last.value if self._last.value >= _LEAST_SWITCH and self._last.count >= _COMPARED else 0.0
 
 
 class _Plain:
@@ -100,10 +118,12 @@ class DraftPrice:
     chances are.
     """
 
-    def __init__(self, *, least_tried: float = 0.5, most_cost: float = 1.5) -> None:
-        """Where drafts do not seem to pay, one is tried at times, if it has at least the chance `least_tried`. No token
-        costs more than `most_cost` steps: what took longer was disturbed.
+    def __init__(self, switch: Switch | None = None, *, least_tried: float = 0.5, most_cost: float = 1.5) -> None:
+        """`switch` is shared by all prices of a context. Where drafts do not seem to pay, one is tried at times, if it
+        has at least the chance `least_tried`. No token costs more than `most_cost` steps: what took longer was
+        disturbed.
         """
+        self._switch = switch or Switch()
         self._least_tried, self._most_cost = least_tried, most_cost
         self._plain: dict[int, _Plain] = {}
         self._costs: dict[tuple[int, int], _Recent] = {}
@@ -119,10 +139,8 @@ class DraftPrice:
         self._undrafted = 0
         """Steps since the last one with drafts."""
         self._wait = _TRY_SOON
-        self._was_drafted = False
-        """Whether the last step had drafts."""
-        self._switch = _Recent(_SWITCH_MEMORY)
-        """How much longer the first step without drafts takes, in steps."""
+        self._was_drafted = self._is_own = False
+        """Whether the last step had drafts, and whether they have this price."""
 
     def plain(self, answers: int) -> float:
         """Seconds of a step without drafts; 0: not known yet."""
@@ -141,14 +159,14 @@ class DraftPrice:
         if plain is None or self._saved < 0:
             return 0
         # The first of the steps without drafts is no comparison where it takes longer.
-        if plain.drafted >= (2 * _PLAIN_AGAIN if self._switch_cost else _PLAIN_AGAIN):
+        if plain.drafted >= (2 * _PLAIN_AGAIN if self._switch.cost else _PLAIN_AGAIN):
             return 0
         is_comparable = len(plain.recent(self._step + 1)) >= _COMPARED
         if self._any_cost.count < _KNOWN and not is_comparable:
             return 0
         best, best_rate = 0, answers * (1 + _MARGIN)
         expected = float(answers)
-        switch = 0.0 if self._was_drafted else self._switch_cost
+        switch = 0.0 if self._was_drafted else self._switch.cost
         for count, chance in enumerate(chances[: self._most_drafted], 1):
             cost = self._cost(answers, count) + switch
             if count > 1 and cost > self._saved + 1:
@@ -173,10 +191,12 @@ class DraftPrice:
         """A step without prompts, with so many drafted tokens, took so long."""
         self._step += 1
         plain = self._plain.setdefault(answers, _Plain())
-        was_drafted, self._was_drafted = self._was_drafted, drafted > 0
+        was_drafted, was_own = self._was_drafted, self._is_own
+        self._was_drafted = self._is_own = drafted > 0
         if not drafted:
             self._undrafted += 1
             if was_drafted and self._observe_switch(plain, seconds):
+                self._save(_ALLOWANCE - (self._switch.cost if was_own else 0.0))
                 return
             plain.add(self._step, seconds)
             self._save(_ALLOWANCE)
@@ -193,7 +213,6 @@ class DraftPrice:
         So what was tried is not known yet, and is tried again sooner.
         """
         self._step += 1
-        self._was_drafted = False
         self._undrafted = min(self._undrafted, _TRY_LATE * 3 // 4)
         plain = self._plain.setdefault(answers, _Plain())
         plain.drafted += 1
@@ -202,23 +221,17 @@ class DraftPrice:
         cost = min(max(ratio - 1, 0.0), self._most_cost) if ratio is not None else _ASSUMED
         self._save(_ALLOWANCE - cost)
 
+    def follow(self, *, drafted: bool) -> None:
+        """The step before the next one had drafts, of this price or another one, or it had none."""
+        self._was_drafted, self._is_own = drafted, self._is_own and drafted
+
     def _observe_switch(self, plain: _Plain, seconds: float) -> bool:
         """The first step without drafts took so long. Whether it says nothing about those after it."""
+        before = self._switch.cost
         if (ratio := self._ratio(plain, seconds)) is None:
-            return False
-        before = self._switch_cost
-        self._switch.add(min(ratio - 1, self._most_cost))
-        if not max(before, self._switch_cost):
-            return False
-        # Nothing else counts this price of the drafts before it.
-        self._save(_ALLOWANCE - self._switch_cost)
-        return True
-
-    @property
-    def _switch_cost(self) -> float:
-        """0: no step is known to take longer."""
-        cost = self._switch.value
-        return cost if cost >= _LEAST_SWITCH and self._switch.count >= _COMPARED else 0.0
+            return before > 0
+        self._switch.observe(ratio - 1)
+        return max(before, self._switch.cost) > 0
 
     def _ratio(self, plain: _Plain, seconds: float) -> float | None:
         """How many times as long as steps without drafts near it this step took. None: not known."""
@@ -239,6 +252,7 @@ class DraftPrice:
         better steps before can still be compared with steps after it.
         """
         self._step += _RECENT // max(answers, 1)
+        self.follow(drafted=False)
 
     def _save(self, steps: float) -> None:
         self._saved = min(self._saved + steps, _MOST_SAVED)

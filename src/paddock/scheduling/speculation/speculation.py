@@ -15,7 +15,7 @@ from paddock.scheduling.plan import Plan
 from paddock.scheduling.request import Request
 from paddock.scheduling.slots import namespace_of
 from paddock.scheduling.speculation.acceptance import Acceptance, ModelAcceptance
-from paddock.scheduling.speculation.draft_price import DraftPrice, Tile
+from paddock.scheduling.speculation.draft_price import DraftPrice, Switch, Tile
 from paddock.scheduling.speculation.guesser import Guess, Guesser
 from paddock.scheduling.speculation.ngrams import NgramIndex, PromptNgrams
 from paddock.types import Drafting, DraftSource, Sampled, Span
@@ -35,9 +35,10 @@ class Speculation:
         self._acceptance = ModelAcceptance()
         self._prompts: WeakValueDictionary[int, PromptNgrams] = WeakValueDictionary()
         """By the id of the request, for its other answers."""
-        self.price = DraftPrice()
+        switch = Switch()
+        self.price = DraftPrice(switch)
         # Only a draft tells how good the draft model is. For one token it may have to read many before.
-        self.model_price = DraftPrice(least_tried=0.0, most_cost=64.0)
+        self.model_price = DraftPrice(switch, least_tried=0.0, most_cost=64.0)
         self._resting = 0
         """For so many steps more, guesses that have to pay are not looked for."""
 
@@ -77,6 +78,14 @@ class Speculation:
     def observe(self, plan: Plan, results: Sequence[Sampled | None], seconds: float) -> float:
         """A step took so long. Returns how much of this was for drafts, as far as known."""
         drafts = [result for result in results if result is not None and result.drafted]
+        known = self._observe(plan, results, drafts, seconds)
+        for price in (self.price, self.model_price):
+            price.follow(drafted=bool(drafts))
+        return known
+
+    def _observe(
+        self, plan: Plan, results: Sequence[Sampled | None], drafts: Sequence[Sampled], seconds: float
+    ) -> float:
         for result in drafts:
             if result.draft_source in ("grammar", "model"):
                 self._acceptance.observe_run(result.draft_source, result.drafted, len(result.more))
