@@ -49,11 +49,11 @@ class StepBudget:
     """The same for short prompts that wait for one another: the sooner the first one is done, the better."""
     floor_seconds: float = 0.25
     """A pause of this length does no harm, so chunks need not be smaller: small chunks cost more per token on CPUs."""
-    batch_seconds: float = 2.0
-    """The same for steps that have only lines of batches, while nobody else has asked for anything for a while."""
     brief_stretch: float = 1.5
     brief_seconds: float = 0.018
     """The same while other keys share the model."""
+    batch_seconds: float = 2.0
+    """How long a step may take that has only lines of batches, if nobody else has asked for anything for a while."""
     unified: bool = False
     """Whether all sequences share one pool of cells."""
     pads: bool = False

@@ -90,8 +90,8 @@ class PrefillChunks:
         return [(request, count) for request, count in share.items() if count > 0]
 
     def fill(self, prompts: Sequence[Request], *, room: int, decodes: int) -> list[tuple[Request, int]]:
-        """As many of the oldest prompts as make a row cheap: nobody waits for a first token. Only one that is longer is
-        cut.
+        """As many of the oldest prompts as make a row cheap: nobody waits for a first token. Only the first one is cut,
+        if it is longer than the step.
         """
         self.prompts_only, self._passed_over = False, 0
         first, *others = sorted(prompts, key=lambda request: (not request.new_tokens, request.arrival))

@@ -83,7 +83,7 @@ class Scheduler:
         self._chunks = PrefillChunks(self._budget, self._queue)
         self._tile_wait = TileWait(self._budget)
         self._last_interactive = -math.inf
-        """The time that had been spent in steps when an interactive request came, or had its last step."""
+        """The time that had been spent in steps when somebody last waited for one: see `notice_interactive`."""
         self._last_write_back = 0.0
         """The time that had been spent in steps when the last part was written back."""
 
@@ -141,9 +141,13 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a request; or let it wait until a prefix of it is read from disk."""
         if not request.batch:
-            self._last_interactive = self._admission.seconds
+            self.notice_interactive()
         if self.disk is None or not self.disk.hold(request):
             self._admission.enqueue(request)
+
+    def notice_interactive(self) -> None:
+        """Somebody waits for the end of a step: for some time those of batches are no longer than others."""
+        self._last_interactive = self._admission.seconds
 
     def continue_reads(self) -> Read | None:
         """Queue the requests that need not wait for the disk any more. Returns the next read, if there is one."""
@@ -240,7 +244,7 @@ class Scheduler:
                 self.prices.generating = self._budget.generating(plan.decodes)
         self._admission.seconds += seconds
         if not all(request.batch for request in plan.requests):
-            self._last_interactive = self._admission.seconds
+            self.notice_interactive()
         self.prices.pass_time(seconds)
         self._groups.spent(seconds)
         progress: list[Progress] = []
@@ -348,14 +352,14 @@ class Scheduler:
         if not prompts:
             return []
         room = min(self._n_batch, self._layout.free_cells) - decodes
-        if self._budget.batch_rows and self._is_patient:
+        if room > 0 and self._budget.batch_rows and self._is_patient:
             return self._chunks.fill(prompts, room=room, decodes=decodes)
         contended = self._admission.is_contended
         return self._chunks.divide(prompts, self._running, room=room, contended=contended, decodes=decodes)
 
     @property
     def _is_patient(self) -> bool:
-        """Whether steps may be longer: only lines of batches run, and nobody has asked anything for a while."""
+        """Whether steps may be longer: only lines of batches run, and nobody has waited for anything for a while."""
         is_quiet = self._admission.seconds - self._last_interactive >= _QUIET_SECONDS
         return is_quiet and all(request.batch and request.prompt_probs < 0 for request in self._running)
 

@@ -47,6 +47,8 @@ from paddock.worker.slots import slot_state, slot_view
 from paddock.worker.step_times import StepTimes
 
 _EMBEDDINGS_IDLE_SECONDS = 60.0
+# A step that waited so long for the cores waited for a step of another model.
+_SHARED_SECONDS = 0.01
 """The context for embeddings is freed when the worker has been idle for so long."""
 # A GPU computes `n_ubatch` tokens at a time, so a chunk of a few of them costs no more per token than a large one.
 _PAUSE_ON_GPU, _STRETCH_ON_GPU = 0.12, 16.0
@@ -212,9 +214,13 @@ class GenerationThread(EngineThread):
             self._publisher.publish()  # before it looks at requests or removes one
         match command:
             case Add(Request() as request):
+                if not request.batch:
+                    scheduler.notice_interactive()
                 if not request.media or self._media is None or not self._media.hold(request):
                     scheduler.add(request)
             case Add(Job() as job):
+                if not job.batch:
+                    scheduler.notice_interactive()
                 self._patience = _EMBEDDINGS_IDLE_SECONDS
                 self._pooled.add(job)
             case Remove(id, index):
@@ -295,6 +301,8 @@ class GenerationThread(EngineThread):
             with self._computing():
                 computing = time.perf_counter()
                 self._times.other_work(computing - ready)  # of another model, on the same cores
+                if computing - ready > _SHARED_SECONDS:
+                    self._scheduler.notice_interactive()
                 self.engine.submit(plan.spans, exact=plan.exact, adapters=plan.adapters)
                 if not self._publisher.is_empty:
                     with self.state_lock:
