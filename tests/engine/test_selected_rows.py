@@ -128,7 +128,7 @@ def test_penalties_for_long_texts_give_the_same_tokens(
 
 @examples(100)
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(49216, 60000))
-def test_no_other_token_is_as_likely_as_the_bound(seed: int, count: int, n_vocab: int) -> None:
+def test_no_other_token_is_more_likely_than_the_bound(seed: int, count: int, n_vocab: int) -> None:
     rows = np.random.default_rng(seed).normal(0, 3, (count, n_vocab)).astype(np.float32)
     likely = likely_rows(rows)
     assert likely is not None

@@ -190,6 +190,8 @@ def test_what_is_saved_beside_copies_on_a_gpu_is_right(
             harness.step()
     harness.run()
     cache = harness.scheduler.cache
+    assert cache.stored_bytes == memory_of(harness).held_bytes, "with the buffer"
+    assert not cache.stored_bytes or len(memory_of(harness)._buffer)
     for request in requests:
         pieces = cache.stored_pieces("", request.tokens) if request.tokens else []
         length = sum(piece.length for piece in pieces)

@@ -34,7 +34,8 @@ _NO_BIAS = np.empty(0, np.float32)
 class BatchSampler:
     """The samplers of one step. Their parameters are collected once, and reused while the same requests run."""
 
-    def __init__(self, samplers: Sequence[Sampler]) -> None:
+    def __init__(self, samplers: Sequence[Sampler], pause: Pause | None = None) -> None:
+        """`pause`: of looking for the likely tokens of long texts first, also with other samplers."""
         self.samplers = list(samplers)
         self._greedy = [index for index, sampler in enumerate(samplers) if sampler.is_greedy]
         self._batched = [index for index, sampler in enumerate(samplers) if sampler.is_batchable]
@@ -63,7 +64,7 @@ class BatchSampler:
         is_top_k = len(self._batched) == len(samplers) and not self._penalties
         self._has_only_top_k = is_top_k and len(self._bias) <= _FEW_BIASES * len(samplers)
         self._counting = [s for _, s in self._penalized] if all(s.is_selectable for s in samplers) else []
-        self._pause = Pause()
+        self._pause = pause or Pause()
         self._constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
 
     def choose(self, rows: Logits) -> list[Sampled]:
@@ -86,7 +87,8 @@ class BatchSampler:
         """The same from whole rows, if penalties count so many tokens that it is faster. None: they do not, or the
         other tokens might matter.
         """
-        if not any(len(s.history) >= _MANY_COUNTED and s.counts_many(_MANY_COUNTED) for s in self._counting):
+        many = sum(len(s.history) >= _MANY_COUNTED and s.counts_many(_MANY_COUNTED) for s in self._counting)
+        if not many or 2 * many < len(self.samplers):
             return None
         if not self._pause.has_ended() or (likely := likely_rows(rows)) is None:
             return None

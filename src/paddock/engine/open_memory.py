@@ -100,8 +100,8 @@ def cache_shape(
         spare_sequences=spare_sequences,
         state_bytes=memory.state_bytes,
         part_tokens=max(buffer // max(memory.state_bytes[1], 1), _LEAST_BUFFERED),
-        # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
         saves_stream_parts=memory.saves_stream_parts,
         stages_parts=on_gpu,
+        # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
         saves_answers=not (on_gpu and unified and options.parallel > 1),
     )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.libllama import lib
+from paddock.engine.pause import Pause
 from paddock.engine.sampler import Sampler, logprobs_of
 from paddock.engine.sampling_errors import sampling_failed
 from paddock.engine.selected_rows import SelectedRows
@@ -27,6 +28,7 @@ class Outputs:
         self._n_vocab = n_vocab
         self._outputs = np.empty((0, 0), np.float32)
         self._outputs_at: int | None = None
+        self._pause = Pause()
         self._batch_sampler = BatchSampler([])
 
     def sample(self, spans: Sequence[Span]) -> list[Sampled | None]:
@@ -50,7 +52,7 @@ class Outputs:
 
     def _batched(self, samplers: list[Sampler]) -> BatchSampler:
         if samplers != self._batch_sampler.samplers:
-            self._batch_sampler = BatchSampler(samplers)
+            self._batch_sampler = BatchSampler(samplers, self._pause)
         return self._batch_sampler
 
     def _choose(self, rows: npt.NDArray[np.float32], samplers: list[Sampler]) -> list[Sampled]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class Pause:
-    """A step in which the likely tokens do not decide has to be repeated, which costs more than others save. So after
-    such a step whole rows are used for a while, and after the next one for twice as long.
+    """An attempt that fails costs more than one that succeeds saves. So after a failure there are none for a while, and
+    after the next one for twice as long.
     """
 
     _SHORTEST, _LONGEST = 64, 1 << 14

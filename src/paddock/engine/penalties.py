@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from paddock.engine.candidates import Floats, Ids, Logits
+from paddock.engine.history import History
 from paddock.types import SamplingParams
 
 # A token with this penalty is never chosen, and float32 can hold it.
@@ -25,7 +26,6 @@ class Counted(Protocol):
     """The text before a row, as penalties see it: see `History`."""
 
     def counts(self, window: int) -> tuple[Ids, Floats]: ...
-    def counts_of(self, ids: Ids, window: int) -> Floats: ...
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]: ...
 
 
@@ -61,16 +61,13 @@ class Penalty(Protocol):
 class SelectedText:
     """The same text for a row that has only some tokens, in ascending order. Ids become places in this row."""
 
-    def __init__(self, text: Counted, ids: Ids) -> None:
+    def __init__(self, text: History, ids: Ids) -> None:
         self._text, self._ids = text, ids
 
     def counts(self, window: int) -> tuple[Ids, Floats]:
         counts = self._text.counts_of(self._ids, window)  # a long text has many more tokens than this row
         (places,) = counts.nonzero()
         return places, counts[places]
-
-    def counts_of(self, ids: Ids, window: int) -> Floats:
-        return self._text.counts_of(self._ids[ids], window)
 
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
         ids, lengths = self._text.repeats(window, least)

@@ -85,7 +85,7 @@ class SelectedRows(NamedTuple):
 
 def likely_rows(rows: Logits) -> LikelyRows | None:
     """The most likely tokens of whole rows, each filled up with tokens that cannot be chosen. None: there are few
-    others, or a logit is not finite.
+    others, or a logit is NaN or infinite.
     """
     count, width = rows.shape
     columns = width // _LINES

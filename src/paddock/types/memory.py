@@ -97,8 +97,8 @@ class CacheShape(msgspec.Struct, frozen=True):
     shared.
     """
     part_tokens: int = 1 << 30
-    """Unified cells are copied in parts of at most so many tokens, so that a small buffer is enough. A stream is
-    restored as a whole.
+    """Unified cells, and parts of streams that come from a GPU, are copied in parts of at most so many tokens, so that
+    a small buffer is enough. A stream is restored as a whole.
     """
     saves_stream_parts: bool = False
     """Some tokens of a stream can be saved. Otherwise it is saved as a whole."""
@@ -127,7 +127,10 @@ class CacheShape(msgspec.Struct, frozen=True):
         if not per_token:
             return 0
         # Rounded up, because a new buffer costs as much as the copy.
-        tokens = self.part_tokens if self.unified else -(-tokens // _BUFFER_STEP) * _BUFFER_STEP
+        rounded = -(-tokens // _BUFFER_STEP) * _BUFFER_STEP
+        if tokens <= self.part_tokens:
+            rounded = min(rounded, self.part_tokens)
+        tokens = self.part_tokens if self.unified else rounded
         return -(-(fixed + per_token * tokens) // self.bytes_per_token)
 
 
