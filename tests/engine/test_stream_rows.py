@@ -39,6 +39,15 @@ def as_libllama_writes_it(memory: PrefixMemory, sequence: int, tokens: int) -> t
     return span
 
 
+def after_an_answer(harness: Harness) -> tuple[PrefixMemory, int, tuple[Any, ...]]:
+    """How many tokens stream 0 has then, and what libllama writes of them."""
+    harness.ask(1, TEXT, 4)
+    while harness.step():
+        pass
+    memory, tokens = memory_of(harness), harness.scheduler.cache.length(0)
+    return memory, tokens, as_libllama_writes_it(memory, 0, tokens)
+
+
 class Compared(Harness):
     """Compares all that is in cells after each step, in parts of a few tokens."""
 
@@ -129,11 +138,7 @@ def test_a_few_tokens_cost_what_they_are(tiny_models: dict[str, Path], cache_typ
     harness = Harness(
         tiny_models["llama"], kv_unified=False, parallel=2, cache_type_k=cache_type, cache_type_v=cache_type
     )
-    harness.ask(1, TEXT, 4)
-    while harness.step():
-        pass
-    memory, tokens = memory_of(harness), harness.scheduler.cache.length(0)
-    whole = as_libllama_writes_it(memory, 0, tokens)
+    memory, _, whole = after_an_answer(harness)
     first, second = harness.engine.apply([Save(0, 5, 12, 77), Save(0, 100, 130, 78)])
     assert (first.size, second.size) == (7 * memory.bytes_per_token, 30 * memory.bytes_per_token)
     assert len(memory._buffer) == 0
@@ -146,11 +151,7 @@ def test_a_few_tokens_cost_what_they_are(tiny_models: dict[str, Path], cache_typ
 def test_a_gpu_copies_rows_through_the_buffer(tiny_models: dict[str, Path], room: int) -> None:
     """In parts, if it is small."""
     harness = Harness(tiny_models["llama"], kv_unified=False, parallel=2)
-    harness.ask(1, TEXT, 4)
-    while harness.step():
-        pass
-    memory, tokens = memory_of(harness), harness.scheduler.cache.length(0)
-    whole = as_libllama_writes_it(memory, 0, tokens)
+    memory, tokens, whole = after_an_answer(harness)
     memory._on_gpu = True
     memory._buffer = np.zeros(room * memory.bytes_per_token, np.uint8)
     (copied,) = harness.engine.apply([Save(0, 5, tokens - 3, 77)])
@@ -214,11 +215,7 @@ def test_what_is_saved_beside_copies_on_a_gpu_is_right(
 def test_a_copy_that_libllama_has_put_off_is_read_where_it_comes_from(tiny_models: dict[str, Path]) -> None:
     """It copies a stream when the next step begins."""
     harness = Harness(tiny_models["llama"], kv_unified=False, parallel=3)
-    harness.ask(1, TEXT, 4)
-    while harness.step():
-        pass
-    memory, tokens = memory_of(harness), harness.scheduler.cache.length(0)
-    whole = as_libllama_writes_it(memory, 0, tokens)
+    memory, tokens, whole = after_an_answer(harness)
     assert len(memory._buffer) == 0, "so libllama makes the copies"
     harness.engine.apply([Fork(0, 1, tokens), Fork(1, 2, tokens), Forget(0), Save(2, 0, tokens, 77)])
     assert all(np.array_equal(*pair) for pair in zip(memory._spans[77], whole, strict=True))
